@@ -1,0 +1,69 @@
+"""The cost model: how long a mask's tiles will take, and which tile size takes least.
+
+The unit is the time of one full 128×128 tile in the main loop of the forward kernel. The numbers come from measurements
+of the forward kernel on an H200 (bfloat16, head dimension 128, 2026-12-01); "assumed" marks those that were not measured.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from cmask_lab.compiler.intervals import IntervalTable
+from cmask_lab.compiler.tiles import TileMap, tile_table
+
+MASKED_TILE = 1.14
+"""A tile with a bit pattern against one without: 569 against 650 TFLOP/s with every causal tile masked on purpose."""
+
+TILE_ROW_START = 1.0
+"""Work before and after the loop of one query tile (load Q, first scores, store O). Assumed: about one tile."""
+
+RELATIVE_RATE = {(128, 128): 1.0, (128, 64): 0.90, (64, 128): 0.55, (64, 64): 0.50}
+"""Matrix rate of a tile size against 128×128. 64 keys: 551 against 612 TFLOP/s. 64 queries: one of the two warpgroups
+idles, assumed half the rate plus what a second program on the multiprocessor wins back."""
+
+
+def row_cost(full: np.ndarray, partial: np.ndarray) -> np.ndarray:
+    """Cost of query tiles with so many full and partial tiles, in full tiles.
+
+    >>> row_cost(np.array([10]), np.array([1]))
+    array([12.14])
+    """
+    return full + MASKED_TILE * partial + TILE_ROW_START
+
+
+def predicted_cost(tiles: TileMap) -> float:
+    """Cost of a whole head, in full 128×128 tiles; work is taken to be spread evenly.
+
+    >>> from cmask_lab.compiler.tiles import tile_table
+    >>> predicted_cost(tile_table(IntervalTable.full(256, 256), (128, 128)))
+    6.0
+    """
+    rate = RELATIVE_RATE.get((tiles.q_tile, tiles.kv_tile), min(RELATIVE_RATE.values()))
+    area = tiles.q_tile * tiles.kv_tile / (128 * 128)
+    return float(row_cost(tiles.full_per_row, tiles.partial_per_row).sum() * area / rate)
+
+
+def predicted_ms(
+    tiles: TileMap, *, heads: int = 1, head_dim: int = 128, tflops: float = 650.0, processors: int = 132
+) -> float:
+    """Predicted time of one forward pass over ``heads`` (batch × heads) on a device, in milliseconds.
+
+    Args:
+        tflops: matrix rate of the kernel on full tiles (650: bfloat16 on an H200).
+        processors: multiprocessors; no pass is quicker than its heaviest query tile on one of them.
+    """
+    tile_ms = 4 * 128 * 128 * head_dim / (tflops * 1e9)  # one tile, if the whole device worked on it
+    heaviest = row_cost(tiles.full_per_row, tiles.partial_per_row).max(initial=0.0)
+    heaviest *= tiles.q_tile * tiles.kv_tile / (128 * 128)
+    return float(max(predicted_cost(tiles) * heads, heaviest * processors) * tile_ms)
+
+
+def choose_tile(table: IntervalTable, candidates: Sequence[tuple[int, int]] = tuple(RELATIVE_RATE)) -> tuple[int, int]:
+    """The candidate tile size with the lowest predicted cost; the first of equals.
+
+    >>> choose_tile(IntervalTable.full(4096, 4096))
+    (128, 128)
+    """
+    return min(candidates, key=lambda tile: predicted_cost(tile_table(table, tile)))

@@ -1,0 +1,146 @@
+"""Which cells of a partial tile are visible: one bit a cell, equal tiles stored once.
+
+Tiles are compared by fingerprints, not bit by bit, so that the bits of a repeated tile are never built. The boundaries of
+the intervals inside a tile determine its cells. With random odd 64-bit numbers ``R`` for rows and ``X`` for columns the
+fingerprint is the sum of ``R[row] * (X[start] - X[stop])`` modulo 2^64, kept twice with independent numbers: two
+different tiles agree in both with a probability near 2^-126, far below that of a memory error.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from cmask_lab.compiler.intervals import Int32s, Int64s, IntervalTable, ragged_range
+from cmask_lab.compiler.tiles import CELLS_AT_ONCE, row_groups
+
+FINGERPRINTS = 2
+TILES_AT_ONCE = 256
+
+
+def tile_patterns(
+    table: IntervalTable, tile: tuple[int, int], tile_row: Int64s, tile_column: Int64s
+) -> tuple[Int32s, Int32s]:
+    """The distinct patterns of the listed tiles, and which of them each tile has.
+
+    Args:
+        table: the intervals.
+        tile: ``(q_tile, kv_tile)``.
+        tile_row, tile_column: int64 ``(n,)``: the tiles, in ascending (row, column) order.
+
+    Returns:
+        int32 ``(patterns, q_tile, kv_tile // 32)``: bit ``c % 32`` of word ``c // 32`` of row ``r`` is cell ``(r, c)``,
+        numbered by first appearance; and int32 ``(n,)``, the number of each tile's pattern.
+
+    >>> causal = IntervalTable.from_row_bounds(np.zeros(128, int), np.arange(1, 129), 128)
+    >>> patterns, number = tile_patterns(causal, (64, 64), np.array([0, 1]), np.array([0, 1]))
+    >>> patterns.shape, number.tolist(), patterns[0, 3].tolist()
+    ((1, 64, 2), [0, 0], [15, 0])
+    """
+    fingerprint = np.zeros((len(tile_row), FINGERPRINTS), np.uint64)
+    row_value, column_value = _random_numbers(tile)
+    for own, row, start, stop in _pieces(table, tile, tile_row, tile_column):
+        for which in range(FINGERPRINTS):
+            value = column_value[which, start] - column_value[which, stop]
+            value *= row_value[which, row]
+            np.add.at(fingerprint[:, which], own, value)
+    representative, number = _first_of_equals(fingerprint)
+    words = np.zeros((len(representative), tile[0], tile[1] // 32), np.int32)
+    for first in range(0, len(representative), TILES_AT_ONCE):
+        some = representative[first : first + TILES_AT_ONCE]
+        words[first : first + len(some)] = _bits(table, tile, tile_row[some], tile_column[some])
+    return words, number
+
+
+def _random_numbers(tile: tuple[int, int]) -> tuple[np.ndarray, np.ndarray]:
+    """Odd numbers for every row and every boundary of a tile; the same ones each time, so that results are repeatable."""
+    generator = np.random.default_rng(0x636D61736B)
+    shape = (FINGERPRINTS, tile[0] + tile[1] + 1)
+    numbers = generator.integers(0, 2**63, shape, dtype=np.uint64) * np.uint64(2) + np.uint64(1)
+    return numbers[:, : tile[0]].copy(), numbers[:, tile[0] :].copy()
+
+
+def _first_of_equals(fingerprint: np.ndarray) -> tuple[Int64s, Int32s]:
+    """Indices of the first tile of every kind in order of appearance, and the kind of each tile."""
+    if not len(fingerprint):
+        return np.empty(0, np.int64), np.empty(0, np.int32)
+    by_value = np.lexsort(fingerprint.T)
+    sorted_values = fingerprint[by_value]
+    opens = np.append(True, (sorted_values[1:] != sorted_values[:-1]).any(axis=1))
+    # lexsort is stable: the first of a group of equals is the one that comes first in the list of tiles.
+    representative = by_value[opens]
+    kind = np.empty(len(fingerprint), np.int64)
+    kind[by_value] = np.cumsum(opens) - 1
+    by_appearance = np.argsort(representative, kind="stable")
+    rank = np.empty_like(by_appearance)
+    rank[by_appearance] = np.arange(len(rank))
+    return representative[by_appearance], rank[kind].astype(np.int32)
+
+
+def _pieces(table: IntervalTable, tile: tuple[int, int], tile_row: Int64s, tile_column: Int64s):
+    """Yield ``(tile number, row in tile, start, stop)`` of what every interval leaves in the listed tiles."""
+    q_tile, kv_tile = tile
+    q_tiles = -(-table.q_len // q_tile)
+    ptr = np.searchsorted(tile_row, np.arange(q_tiles + 1))
+    listed = np.flatnonzero(np.diff(ptr))
+    hull_lo = np.zeros(q_tiles, np.int64)
+    width = np.zeros(q_tiles, np.int64)
+    hull_lo[listed] = tile_column[ptr[listed]]
+    width[listed] = tile_column[ptr[listed + 1] - 1] + 1 - hull_lo[listed]
+    interval_ptr = table.row_ptr[np.minimum(np.arange(q_tiles + 1) * q_tile, table.q_len)]
+    local_row = (table.rows_per_interval() & (q_tile - 1)).astype(np.int32)
+    for first, last in row_groups(np.maximum(width, (interval_ptr[1:] - interval_ptr[:-1]) // 4), CELLS_AT_ONCE):
+        own = slice(interval_ptr[first], interval_ptr[last])
+        cells = np.cumsum(width[first:last] + 1) - (width[first:last] + 1)
+        # before[cell]: how many listed tiles stand before this cell of the hulls, and so the number of the next one.
+        before = np.zeros(int((width[first:last] + 1).sum()) + 1, np.int64)
+        mine = slice(ptr[first], ptr[last])
+        before[cells[tile_row[mine] - first] + tile_column[mine] - hull_lo[tile_row[mine]] + 1] = 1
+        before = np.cumsum(before) + ptr[first]
+        per_row = np.diff(interval_ptr[first : last + 1])
+        low, high = np.repeat(hull_lo[first:last], per_row), np.repeat(width[first:last], per_row)
+        base = np.repeat(cells, per_row)
+        start, stop = table.start[own], table.stop[own]
+        shift = kv_tile.bit_length() - 1
+        opens = before[base + np.minimum(np.maximum((start >> shift) - low, 0), high)]
+        closes = before[base + np.minimum(np.maximum(((stop - 1) >> shift) + 1 - low, 0), high)]
+        size = closes - opens
+        touching = np.flatnonzero(size)
+        size = size[touching]
+        number = ragged_range(opens[touching], size)
+        interval = np.repeat(touching, size)
+        edge = (tile_column[number] << shift).astype(np.int32)
+        yield (
+            number,
+            local_row[own][interval],
+            np.maximum(start[interval] - edge, 0),
+            np.minimum(stop[interval] - edge, kv_tile),
+        )
+
+
+def _bits(table: IntervalTable, tile: tuple[int, int], tile_row: Int64s, tile_column: Int64s) -> Int32s:
+    """int32 ``(n, q_tile, kv_tile // 32)``: the cells of ``n`` tiles, in ascending (row, column) order."""
+    q_tile, kv_tile = tile
+    # One int8 a cell and one spare column: +1 where an interval starts, -1 where it stops, then a running sum.
+    step = np.zeros((len(tile_row), q_tile, kv_tile + 1), np.int8)
+    for number, row, start, stop in _pieces(table, tile, tile_row, tile_column):
+        step[number, row, start] = 1
+        step[number, row, stop] = -1
+    inside = np.cumsum(step, axis=2, dtype=np.int8)[:, :, :kv_tile]
+    packed = np.packbits(inside.view(np.bool_), axis=2, bitorder="little")
+    return packed.view("<i4").astype(np.int32, copy=False)
+
+
+def transposed_patterns(patterns: Int32s) -> Int32s:
+    """Patterns ``(n, rows, columns // 32)`` with rows and columns exchanged: ``(n, columns, rows // 32)``.
+
+    >>> transposed_patterns(np.array([[[1 << 3]] + [[0]] * 31], np.int32))[0, 3].tolist()
+    [1]
+    """
+    count, rows, words = patterns.shape
+    result = np.empty((count, words * 32, rows // 32), np.int32)
+    for first in range(0, count, TILES_AT_ONCE):
+        some = np.ascontiguousarray(patterns[first : first + TILES_AT_ONCE])
+        cells = np.unpackbits(some.view(np.uint8).reshape(len(some), rows, words * 4), axis=2, bitorder="little")
+        packed = np.packbits(cells.transpose(0, 2, 1), axis=2, bitorder="little")
+        result[first : first + len(some)] = np.ascontiguousarray(packed).view("<i4")
+    return result
