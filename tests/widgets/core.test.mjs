@@ -1,0 +1,171 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+
+import { dirtyRows, Fold, foldNode, layersOfSpec, makeLayer, specOf } from "../../widgets/frontend/src/layers.js";
+import { checkNode } from "../../widgets/frontend/src/regions.js";
+import { complement, difference, intersection, Row, rowOf, union } from "../../widgets/frontend/src/row.js";
+import { EMPTY, FULL, PARTIAL, Tally } from "../../widgets/frontend/src/tiles.js";
+import { sees, seesThrough } from "./oracle.mjs";
+
+// Reproducible random numbers (mulberry32), so that a failure can be run again.
+function randomNumbers(seed) {
+  return (limit) => {
+    seed = (seed + 0x6d2b79f5) | 0;
+    let t = Math.imul(seed ^ (seed >>> 15), 1 | seed);
+    t = (t + Math.imul(t ^ (t >>> 7), 61 | t)) ^ t;
+    return Math.floor((((t ^ (t >>> 14)) >>> 0) / 4294967296) * limit);
+  };
+}
+
+export const NODES = [
+  { type: "full" }, { type: "empty" }, { type: "causal" }, { type: "anticausal" },
+  { type: "window", left: 3, right: 0 }, { type: "window", left: null, right: 2 }, { type: "window", left: 0, right: null },
+  { type: "band", lo: -4, hi: -1 }, { type: "band", lo: null, hi: 3 }, { type: "band", lo: 2, hi: null },
+  { type: "rect", q: [3, 9], k: [2, 30] }, { type: "rect", q: null, k: [4, 7] }, { type: "rect", q: [5, 6], k: null },
+  { type: "prefix", n: 5 }, { type: "sink", n: 4 }, { type: "suffix", start: 11 },
+  { type: "global_tokens", ranges: [[0, 2], [7, 9]] },
+  { type: "documents", lengths: [4, 0, 7, 3] }, { type: "documents", ids: [1, 0, 1, -1, 0, 0, 2, 2, 1, -1] },
+  { type: "strided", step: 3, phase: 1 }, { type: "strided", step: 1, phase: 0 },
+  { type: "tiles", q_size: 4, k_size: 3, rows: ["0110", "1001", "0000", "1111"] },
+  { type: "tree", parents: [-1, 0, 0, 1, 3, 2, 1] },
+  { type: "explicit", row_ptr: [0, 2, 2, 3], start: [1, 6, 0], stop: [3, 9, 17] },
+  { type: "grid", shape: [4, 4], kind: "disk", radius: 2 }, { type: "grid", shape: [2, 3, 3], kind: "disk", radius: 1.5 },
+  { type: "grid", shape: [3, 5], kind: "box", radii: [1, 2] }, { type: "grid", shape: [2, 2, 4], kind: "box", radii: [0, 1, 1] },
+  { type: "grid", shape: [2, 3, 2], kind: "axial", axes: [0, 2] }, { type: "grid", shape: [3, 2, 2], kind: "causal_time" },
+  { type: "and", args: [{ type: "causal" }, { type: "documents", lengths: [5, 5, 4] }, { type: "strided", step: 2, phase: 0 }] },
+  { type: "or", args: [{ type: "prefix", n: 2 }, { type: "window", left: 1, right: 1 }] },
+  { type: "minus", args: [{ type: "causal" }, { type: "rect", q: [4, 12], k: [3, 6] }] },
+  { type: "not", arg: { type: "rect", q: [4, 8], k: [2, 5] } },
+  { type: "at", mask: { type: "not", arg: { type: "causal" } }, q: [3, 11], k: [6, 12] },
+  { type: "repeat", sizes: [3, 0, 6, 5], mask: { type: "window", left: 1, right: 0 } },
+  { type: "repeat", sizes: [4, 5], masks: [{ type: "causal" }, { type: "full" }] },
+  { type: "take", mask: { type: "causal" }, q: [3, 1, 2, 9, 0], k: [5, 4, 0, 1, 2, 9, 3] },
+  { type: "take", mask: { type: "window", left: 2, right: 2 }, q: null, k: [8, 0, 1, 2] },
+  { type: "transposed", mask: { type: "or", args: [{ type: "causal" }, { type: "rect", q: [2, 6], k: [9, 13] }] } },
+];
+
+for (const node of NODES) {
+  test(`rows of ${JSON.stringify(node)} are those of its definition`, () => {
+    checkNode(node);
+    for (const [q_len, kv_len, q_start] of [[17, 17, 0], [9, 21, 4]]) {
+      const rows = q_start + q_len;
+      const fold = new Fold([makeLayer(node)], { q_len, kv_len, q_start });
+      for (let i = q_start; i < rows; i++) {
+        const got = fold.row(i);
+        for (let j = 0; j < kv_len; j++) assert.equal(got.has(j), sees(node, i, j, rows, kv_len), `(${i}, ${j})`);
+        const again = got.pairs();
+        for (let r = i + 1; r < Math.min(rows, fold.until(i)); r++) assert.deepEqual(fold.row(r).pairs(), again, `until(${i})`);
+      }
+    }
+  });
+}
+
+test("a neighbourhood keeps its size at the border", () => {
+  const node = { type: "grid", shape: [4, 6], kind: "neighborhood", size: [3, 3], dilation: [1, 1], causal: [false, false] };
+  const fold = new Fold([makeLayer(node)], { q_len: 24, kv_len: 24 });
+  for (let i = 0; i < 24; i++) assert.equal(fold.row(i).count, 9);
+});
+
+test("set operations on rows agree with those on sets of keys", () => {
+  const random = randomNumbers(7);
+  const anyRow = () => rowOf(Array.from({ length: random(6) }, () => [random(24), random(24)]), 20);
+  for (let round = 0; round < 300; round++) {
+    const [a, b] = [anyRow(), anyRow()];
+    const results = { union: union(a, b, new Row()), meet: intersection(a, b, new Row()), minus: difference(a, b, new Row()), not: complement(a, 20, new Row()) };
+    for (let j = 0; j < 20; j++) {
+      assert.equal(results.union.has(j), a.has(j) || b.has(j));
+      assert.equal(results.meet.has(j), a.has(j) && b.has(j));
+      assert.equal(results.minus.has(j), a.has(j) && !b.has(j));
+      assert.equal(results.not.has(j), !a.has(j));
+    }
+    for (const row of Object.values(results)) {
+      for (let p = 2; p < row.n; p += 2) assert.ok(row.data[p] > row.data[p - 1], "intervals are disjoint and do not touch");
+    }
+  }
+});
+
+function anyLayers(random, count) {
+  const pool = NODES.filter((node) => node.type !== "transposed");
+  return Array.from({ length: count }, () => makeLayer(pool[random(pool.length)], {
+    op: ["add", "add", "cut", "intersect"][random(4)], visible: random(6) > 0,
+  }));
+}
+
+test("folded layers, deciding layer and tile counts agree with the dense oracle; a partial update equals a whole one", () => {
+  const random = randomNumbers(11);
+  const design = { q_len: 19, kv_len: 22, q_start: 2, tile: [4, 8] };
+  const rows = design.q_start + design.q_len;
+  for (let round = 0; round < 60; round++) {
+    const before = anyLayers(random, 1 + random(5));
+    const after = before.slice();
+    after.splice(random(after.length), random(2), ...anyLayers(random, 1));
+    const tally = new Tally();
+    tally.update(new Fold(before, design), design, undefined);
+    tally.run(Infinity);
+    const fold = new Fold(after, design);
+    tally.update(fold, design, dirtyRows(before, after, design));
+    tally.run(Infinity);
+    let visible = 0;
+    for (let r = 0; r < tally.rows; r++) {
+      for (let c = 0; c < tally.columns; c++) {
+        let [seen, exist] = [0, 0];
+        for (let i = design.q_start + r * 4; i < Math.min(rows, design.q_start + r * 4 + 4); i++) {
+          for (let j = c * 8; j < Math.min(design.kv_len, c * 8 + 8); j++) {
+            exist += 1;
+            if (seesThrough(after, i, j, rows, design.kv_len)) seen += 1;
+          }
+        }
+        visible += seen;
+        assert.equal(tally.classAt(r, c), seen === 0 ? EMPTY : seen === exist ? FULL : PARTIAL);
+      }
+    }
+    assert.equal(tally.totals().visible, visible);
+    for (let n = 0; n < 30; n++) {
+      const [i, j] = [design.q_start + random(design.q_len), random(design.kv_len)];
+      const decider = fold.decider(i, j);
+      const seen = fold.row(i).has(j);
+      assert.equal(seen, seesThrough(after, i, j, rows, design.kv_len));
+      if (seen) assert.equal(decider.op === "add" || decider.op === "intersect", true);
+    }
+  }
+});
+
+test("a spec's layers fold back to the same mask", () => {
+  const random = randomNumbers(5);
+  const design = { q_len: 18, kv_len: 18, q_start: 0 };
+  for (let round = 0; round < 40; round++) {
+    const layers = anyLayers(random, 1 + random(5));
+    const again = layersOfSpec(JSON.parse(JSON.stringify(specOf(layers))));
+    const [one, two] = [new Fold(layers, design), new Fold(again, design)];
+    for (let i = 0; i < 18; i++) assert.deepEqual(one.row(i).pairs(), two.row(i).pairs());
+  }
+});
+
+test("a name holds a group together on the way through a spec", () => {
+  const group = makeLayer({ type: "and", args: [{ type: "causal" }, { type: "prefix", n: 3 }] }, { name: "text rows" });
+  const again = layersOfSpec(specOf([makeLayer({ type: "sink", n: 2 }), group]));
+  assert.deepEqual(again.map((layer) => layer.name), ["Sink", "text rows"]);
+  assert.deepEqual(foldNode([makeLayer({ type: "causal" })]), { type: "causal" });
+});
+
+test("a spec that is not understood is refused by name", () => {
+  assert.throws(() => checkNode({ type: "causl" }), /unknown type "causl"/);
+  assert.throws(() => checkNode({ type: "prefix", n: 3, m: 1 }), /prefix has no field "m"/);
+  assert.throws(() => checkNode({ type: "not", arg: { type: "rect", q: null } }), /rect lacks the field "k"/);
+  assert.throws(() => layersOfSpec({ cmask: 2, mask: { type: "full" } }), /version 2/);
+});
+
+test("exact counts of 32,768 rows with 64 live regions a row fit into a tenth of a second", () => {
+  const random = randomNumbers(3);
+  const S = 32768;
+  const layers = Array.from({ length: 64 }, () => makeLayer({ type: "window", left: 100 + random(S), right: -random(90) }));
+  const design = { q_len: S, kv_len: S, q_start: 0, tile: [128, 128] };
+  const tally = new Tally();
+  tally.update(new Fold(layers, design), design, undefined);
+  const start = performance.now();
+  tally.run(Infinity);
+  const ms = performance.now() - start;
+  assert.ok(tally.exact);
+  console.log(`64 regions: ${ms.toFixed(1)} ms`);
+  assert.ok(ms < 1000, `${ms} ms`); // ten times the target: the machine may be busy
+});
