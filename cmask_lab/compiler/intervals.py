@@ -191,7 +191,10 @@ class IntervalTable:
         return self._keys(self.line[1::2])
 
     def _keys(self, boundaries: Int64s) -> Int32s:
-        return (boundaries - self.rows_per_interval() * (self.kv_len + 1)).astype(np.int32)
+        row_base = np.arange(self.q_len, dtype=np.int64) * (self.kv_len + 1)
+        keys = np.empty(self.count, np.int32)
+        np.subtract(boundaries, np.repeat(row_base, np.diff(self.row_ptr)), out=keys, casting="unsafe")
+        return keys
 
     def rows_per_interval(self) -> Int64s:
         """int64 ``(n,)``: the row of every interval."""
@@ -268,7 +271,9 @@ class IntervalTable:
         """
         index = np.asarray(index, np.int64)
         if len(index) and not (0 <= index.min() and index.max() < self.q_len):
-            raise IndexError(f"intervals: rows to take must lie in [0, {self.q_len}), got {index.min()} … {index.max()}")
+            raise IndexError(
+                f"intervals: rows to take must lie in [0, {self.q_len}), got {index.min()} … {index.max()}"
+            )
         sizes = np.diff(self.row_ptr)[index]
         source = ragged_range(self.row_ptr[index], sizes)
         row_shift = np.repeat((np.arange(len(index)) - index) * (self.kv_len + 1), sizes)
@@ -353,7 +358,9 @@ def _merge(a: Int64s, b: Int64s, operation: Callable[..., NDArray]) -> Int64s:
     inside_a = np.bitwise_xor.accumulate(from_b ^ 1)
     inside_b = np.bitwise_xor.accumulate(from_b)
     inside = operation(inside_a, inside_b).astype(np.bool_)
-    last = np.empty(len(position), np.bool_)  # of several boundaries at one position only the state after the last counts
+    last = np.empty(
+        len(position), np.bool_
+    )  # of several boundaries at one position only the state after the last counts
     np.not_equal(position[1:], position[:-1], out=last[:-1])
     last[-1] = True
     position, inside = position[last], inside[last]

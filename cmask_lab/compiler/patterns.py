@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from cmask_lab.compiler.intervals import Int32s, Int64s, IntervalTable, ragged_range
-from cmask_lab.compiler.tiles import CELLS_AT_ONCE, row_groups
+from cmask_lab.compiler.tiles import CELLS_AT_ONCE, CELLS_PER_INTERVAL, query_tile_hulls, row_groups
 
 FINGERPRINTS = 2
 TILES_AT_ONCE = 256
@@ -36,13 +36,14 @@ def tile_patterns(
     >>> patterns.shape, number.tolist(), patterns[0, 3].tolist()
     ((1, 64, 2), [0, 0], [15, 0])
     """
-    fingerprint = np.zeros((len(tile_row), FINGERPRINTS), np.uint64)
+    fingerprint = np.zeros((FINGERPRINTS, len(tile_row)), np.uint64)
     row_value, column_value = _random_numbers(tile)
     for own, row, start, stop in _pieces(table, tile, tile_row, tile_column):
         for which in range(FINGERPRINTS):
-            value = column_value[which, start] - column_value[which, stop]
-            value *= row_value[which, row]
-            np.add.at(fingerprint[:, which], own, value)
+            value = column_value[which].take(start)
+            value -= column_value[which].take(stop)
+            value *= row_value[which].take(row)
+            np.add.at(fingerprint[which], own, value)
     representative, number = _first_of_equals(fingerprint)
     words = np.zeros((len(representative), tile[0], tile[1] // 32), np.int32)
     for first in range(0, len(representative), TILES_AT_ONCE):
@@ -61,14 +62,14 @@ def _random_numbers(tile: tuple[int, int]) -> tuple[np.ndarray, np.ndarray]:
 
 def _first_of_equals(fingerprint: np.ndarray) -> tuple[Int64s, Int32s]:
     """Indices of the first tile of every kind in order of appearance, and the kind of each tile."""
-    if not len(fingerprint):
+    if not fingerprint.size:
         return np.empty(0, np.int64), np.empty(0, np.int32)
-    by_value = np.lexsort(fingerprint.T)
-    sorted_values = fingerprint[by_value]
-    opens = np.append(True, (sorted_values[1:] != sorted_values[:-1]).any(axis=1))
+    by_value = np.lexsort(fingerprint)
+    sorted_values = fingerprint[:, by_value]
+    opens = np.append(True, (sorted_values[:, 1:] != sorted_values[:, :-1]).any(axis=0))
     # lexsort is stable: the first of a group of equals is the one that comes first in the list of tiles.
     representative = by_value[opens]
-    kind = np.empty(len(fingerprint), np.int64)
+    kind = np.empty(fingerprint.shape[1], np.int64)
     kind[by_value] = np.cumsum(opens) - 1
     by_appearance = np.argsort(representative, kind="stable")
     rank = np.empty_like(by_appearance)
@@ -79,42 +80,45 @@ def _first_of_equals(fingerprint: np.ndarray) -> tuple[Int64s, Int32s]:
 def _pieces(table: IntervalTable, tile: tuple[int, int], tile_row: Int64s, tile_column: Int64s):
     """Yield ``(tile number, row in tile, start, stop)`` of what every interval leaves in the listed tiles."""
     q_tile, kv_tile = tile
+    shift = kv_tile.bit_length() - 1
     q_tiles = -(-table.q_len // q_tile)
     ptr = np.searchsorted(tile_row, np.arange(q_tiles + 1))
-    listed = np.flatnonzero(np.diff(ptr))
-    hull_lo = np.zeros(q_tiles, np.int64)
-    width = np.zeros(q_tiles, np.int64)
-    hull_lo[listed] = tile_column[ptr[listed]]
-    width[listed] = tile_column[ptr[listed + 1] - 1] + 1 - hull_lo[listed]
     interval_ptr = table.row_ptr[np.minimum(np.arange(q_tiles + 1) * q_tile, table.q_len)]
-    local_row = (table.rows_per_interval() & (q_tile - 1)).astype(np.int32)
-    for first, last in row_groups(np.maximum(width, (interval_ptr[1:] - interval_ptr[:-1]) // 4), CELLS_AT_ONCE):
-        own = slice(interval_ptr[first], interval_ptr[last])
-        cells = np.cumsum(width[first:last] + 1) - (width[first:last] + 1)
-        # before[cell]: how many listed tiles stand before this cell of the hulls, and so the number of the next one.
-        before = np.zeros(int((width[first:last] + 1).sum()) + 1, np.int64)
-        mine = slice(ptr[first], ptr[last])
-        before[cells[tile_row[mine] - first] + tile_column[mine] - hull_lo[tile_row[mine]] + 1] = 1
-        before = np.cumsum(before) + ptr[first]
-        per_row = np.diff(interval_ptr[first : last + 1])
-        low, high = np.repeat(hull_lo[first:last], per_row), np.repeat(width[first:last], per_row)
-        base = np.repeat(cells, per_row)
+    hull_lo, hull_hi = query_tile_hulls(table, q_tile, kv_tile)
+    listed = np.flatnonzero(np.diff(ptr))
+    width = hull_hi[listed] - hull_lo[listed] + 1
+    interval_counts = np.diff(interval_ptr)[listed]
+    for first, last in row_groups(np.maximum(width, interval_counts * CELLS_PER_INTERVAL), CELLS_AT_ONCE):
+        rows, counts = listed[first:last], interval_counts[first:last]
+        cells = np.cumsum(width[first:last]) - width[first:last]
+        # before[cell]: number of the first listed tile that does not stand before this cell of the hulls.
+        before = np.zeros(int(width[first:last].sum()) + 1, np.int64)
+        mine = slice(ptr[rows[0]], ptr[rows[-1] + 1])
+        own_cells = np.repeat(cells - hull_lo[rows], np.diff(ptr)[rows]) + tile_column[mine]
+        before[own_cells + 1] = 1
+        np.cumsum(before, out=before)
+        before += ptr[rows[0]]
+        if rows[-1] - rows[0] == len(rows) - 1:
+            own = slice(interval_ptr[rows[0]], interval_ptr[rows[-1] + 1])
+        else:
+            own = ragged_range(interval_ptr[rows], counts)
         start, stop = table.start[own], table.stop[own]
-        shift = kv_tile.bit_length() - 1
-        opens = before[base + np.minimum(np.maximum((start >> shift) - low, 0), high)]
-        closes = before[base + np.minimum(np.maximum(((stop - 1) >> shift) + 1 - low, 0), high)]
-        size = closes - opens
-        touching = np.flatnonzero(size)
-        size = size[touching]
-        number = ragged_range(opens[touching], size)
-        interval = np.repeat(touching, size)
-        edge = (tile_column[number] << shift).astype(np.int32)
-        yield (
-            number,
-            local_row[own][interval],
-            np.maximum(start[interval] - edge, 0),
-            np.minimum(stop[interval] - edge, kv_tile),
-        )
+        offset = np.repeat(cells - hull_lo[rows], counts)
+        number = before.take((start >> shift) + offset)
+        offset += (stop - 1) >> shift
+        behind = before.take(offset + 1)
+        row = table.rows_per_interval()[own]
+        row &= q_tile - 1
+        edges = (tile_column << shift).astype(np.int32)
+        left = np.flatnonzero(number < behind)
+        # Most intervals lie in one listed tile, few in several: all first pieces, then all second ones, and so on.
+        while len(left):
+            if len(left) < len(number):
+                number, behind, row, start, stop = (a.take(left) for a in (number, behind, row, start, stop))
+            edge = edges.take(number)
+            yield number, row, np.maximum(start - edge, 0), np.minimum(stop - edge, kv_tile)
+            number = number + 1
+            left = np.flatnonzero(number < behind)
 
 
 def _bits(table: IntervalTable, tile: tuple[int, int], tile_row: Int64s, tile_column: Int64s) -> Int32s:

@@ -19,7 +19,9 @@ import numpy as np
 from cmask_lab.compiler.intervals import Int32s, Int64s, IntervalTable, ragged_range
 
 CELLS_AT_ONCE = 1 << 22
-"""Query tiles are taken together as long as their hulls hold at most this many tiles (32 MiB a working array)."""
+CELLS_PER_INTERVAL = 1 << 6
+"""Query tiles are taken together while their hulls hold at most 4 Mi tiles and they have at most 64 Ki intervals, so that
+the working arrays stay in the cache and memory stays bounded (a million intervals in one go take twice as long)."""
 
 EMPTY, PARTIAL, FULL = 0, 1, 2
 """Tile classes, as in :meth:`TileMap.classes`."""
@@ -125,12 +127,12 @@ def tile_table(table: IntervalTable, tile: tuple[int, int]) -> TileMap:
     q_tiles = -(-table.q_len // q_tile)
     row_ptr, start, stop = table.row_ptr, table.start, table.stop
     tile_ptr = row_ptr[np.minimum(np.arange(q_tiles + 1) * q_tile, table.q_len)]
-    hull_lo, hull_hi = _hulls(table, q_tile, kv_tile, q_tiles)
+    hull_lo, hull_hi = query_tile_hulls(table, q_tile, kv_tile)
     # One cell more than the hull, where the running sum returns to zero.
     width = np.where(hull_hi > hull_lo, hull_hi - hull_lo + 1, 0)
     runs: list[tuple[Int64s, ...]] = []
     partials: list[tuple[Int64s, ...]] = []
-    for first, last in row_groups(width, CELLS_AT_ONCE):
+    for first, last in row_groups(np.maximum(width, np.diff(tile_ptr) * CELLS_PER_INTERVAL), CELLS_AT_ONCE):
         cells = np.cumsum(width[first:last]) - width[first:last]
         own = slice(tile_ptr[first], tile_ptr[last])
         offset = np.repeat(cells - hull_lo[first:last], np.diff(tile_ptr[first : last + 1]))
@@ -157,8 +159,13 @@ def _joined(parts: tuple[Int64s, ...]) -> Int64s:
     return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
 
-def _hulls(table: IntervalTable, q_tile: int, kv_tile: int, q_tiles: int) -> tuple[Int64s, Int64s]:
-    """First kv tile of every query tile, and the one after the last; equal where it sees nothing."""
+def query_tile_hulls(table: IntervalTable, q_tile: int, kv_tile: int) -> tuple[Int64s, Int64s]:
+    """First kv tile that every query tile sees, and the one after the last; both 0 where it sees nothing.
+
+    >>> query_tile_hulls(IntervalTable.from_row_bounds([0] * 64, [40] * 64, 64), 32, 32)
+    (array([0, 0]), array([2, 2]))
+    """
+    q_tiles = -(-table.q_len // q_tile)
     if not q_tiles:
         return _NONE, _NONE
     lo, hi = table.bounds()

@@ -1,0 +1,136 @@
+"""Token orders: permutations of the sequence that put what sees each other into the same tiles.
+
+Attention does not care in which order tokens stand, as long as queries, keys, values and the mask are permuted alike. An
+image that is flattened row by row spreads a small neighbourhood over many tiles; flattened patch by patch it fills few.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from cmask_lab.compiler.cost import predicted_cost
+from cmask_lab.compiler.intervals import Int32s, IntervalTable
+from cmask_lab.compiler.tiles import tile_table
+from cmask_lab.masks.mask import Mask
+
+SAMPLED_TILES = 24
+"""Query tiles that are lowered to estimate the cost of an order."""
+
+GAIN_NEEDED = 0.9
+"""An order is worth its permutations of q, k, v and the output only if it takes at most this share of the natural cost."""
+
+
+def choose_order(
+    masks: Sequence[Mask], length: int, order: str | np.ndarray, tile: tuple[int, int]
+) -> tuple[Int32s | None, str]:
+    """The permutation that a request stands for, with its name; (None, "natural") if there is nothing to gain.
+
+    Args:
+        masks: the distinct masks; the same permutation serves all.
+        order: "auto", or int ``(length,)`` with every number from 0 to ``length - 1`` once.
+        tile: the tile size to count in.
+    """
+    if not isinstance(order, str):
+        return _checked(order, length), "given"
+    if order != "auto":
+        raise ValueError(f"compile: order is {order!r}; give 'natural', 'auto' or a permutation of the tokens")
+    best, name = None, "natural"
+    lowest = GAIN_NEEDED * sum(_sampled_cost(mask, length, None, tile) for mask in masks)
+    for candidate, permutation in candidate_orders(masks[0], length, tile[0]):
+        cost = sum(_sampled_cost(mask, length, permutation, tile) for mask in masks)
+        if cost < lowest:
+            best, name, lowest = permutation, candidate, cost
+    return best, name
+
+
+def candidate_orders(mask: Mask, length: int, patch_tokens: int) -> Iterator[tuple[str, Int32s]]:
+    """Orders worth trying for a mask: its token grids in patches of ``patch_tokens``, its documents gathered by id.
+
+    >>> import cmask_lab as cm
+    >>> names = [name for name, order in candidate_orders(cm.grid(16, 32).disk(3), 512, 16)]
+    >>> names
+    ['16×1 patches', '8×2 patches', '4×4 patches', '2×8 patches', '1×16 patches']
+    """
+    for first, shape in sorted(set(_grids(mask.node, 0))):
+        if first + int(np.prod(shape)) > length:
+            continue
+        for patch in _patch_shapes(patch_tokens, shape):
+            name = "×".join(str(side) for side in patch)
+            yield f"{name} patches", _patches(first, shape, patch, length)
+    for ids in _document_ids(mask.node):
+        if len(ids) == length:
+            yield "documents by id", np.argsort(ids, kind="stable").astype(np.int32)
+
+
+def _sampled_cost(mask: Mask, length: int, order: Int32s | None, tile: tuple[int, int]) -> float:
+    permuted = mask if order is None else mask.take(q=order, k=order)
+    tiles = -(-length // tile[0])
+    numbers = np.unique(np.linspace(0, tiles - 1, min(tiles, SAMPLED_TILES)).astype(int)) if tiles else []
+    cost = 0.0
+    for number in numbers:
+        first = int(number) * tile[0]
+        rows: IntervalTable = permuted.intervals(min(tile[0], length - first), length, first)
+        cost += predicted_cost(tile_table(rows, tile))
+    return cost
+
+
+def _grids(node: dict, first: int) -> Iterator[tuple[int, tuple[int, ...]]]:
+    """Where token grids stand whose queries and keys are the same tokens: (first position, shape)."""
+    if node["type"] == "grid":
+        yield first, tuple(node["shape"])
+    elif node["type"] == "at":
+        if node["q"][0] == node["k"][0]:
+            yield from _grids(node["mask"], first + node["q"][0])
+    else:
+        for inner in _children(node):
+            yield from _grids(inner, first)
+
+
+def _document_ids(node: dict) -> Iterator[np.ndarray]:
+    if node["type"] == "documents" and "ids" in node:
+        yield np.asarray(node["ids"])
+    elif node["type"] not in ("at", "repeat", "take"):
+        for inner in _children(node):
+            yield from _document_ids(inner)
+
+
+def _children(node: dict) -> list[dict]:
+    if node["type"] in ("and", "or", "minus"):
+        return node["args"]
+    if node["type"] == "not":
+        return [node["arg"]]
+    return [node["mask"]] if node["type"] == "transposed" else []
+
+
+def _patch_shapes(tokens: int, shape: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
+    """Boxes of ``tokens`` cells with sides that are powers of two and not longer than the grid's."""
+    sides = [1 << n for n in range(tokens.bit_length())]
+    for leading in itertools.product(reversed(sides), repeat=len(shape) - 1):
+        last, rest = divmod(tokens, int(np.prod(leading)))
+        if not rest and last and all(side <= axis for side, axis in zip((*leading, last), shape, strict=True)):
+            yield (*leading, last)
+
+
+def _patches(first: int, shape: tuple[int, ...], patch: tuple[int, ...], length: int) -> Int32s:
+    """The order that walks a grid patch by patch and leaves all other tokens where they are."""
+    coordinates = np.unravel_index(np.arange(int(np.prod(shape))), shape)
+    inside = [axis % side for axis, side in zip(coordinates, patch, strict=True)]
+    number = [axis // side for axis, side in zip(coordinates, patch, strict=True)]
+    order = np.arange(length, dtype=np.int32)
+    # lexsort's last key is the first one to sort by: patch coordinates, then those inside the patch.
+    order[first : first + len(coordinates[0])] = first + np.lexsort((*reversed(inside), *reversed(number)))
+    return order
+
+
+def _checked(order: np.ndarray, length: int) -> Int32s:
+    array = np.asarray(order)
+    if array.shape != (length,) or array.dtype.kind not in "iu":
+        raise ValueError(
+            f"compile: an order is an integer array of shape ({length},), got {array.dtype} of shape {array.shape}"
+        )
+    if not np.array_equal(np.sort(array), np.arange(length)):
+        raise ValueError(f"compile: an order holds every number from 0 to {length - 1} once; this one does not")
+    return array.astype(np.int32)
