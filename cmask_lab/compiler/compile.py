@@ -1,6 +1,7 @@
 """The driver: a mask, at given lengths, to everything that a kernel or a picture needs.
 
-``mask → intervals → tiles → descriptor``; every step is a function of the step before and is kept, so that it can be shown.
+``mask → intervals → tiles → descriptor``; every step is a function of the step before and is kept, so that it can be
+shown.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ TILE_SIZES = (32, 64, 128, 256)
 
 @dataclass(frozen=True)
 class Stats:
-    """What a compiled mask costs. Counts are summed over the distinct masks (one, unless masks differ by batch or head).
+    """What a compiled mask costs, summed over the distinct masks (one, unless masks differ by batch or head).
 
     Attributes:
         visible_pairs: (query, key) pairs that are visible.
@@ -65,12 +66,13 @@ class CompiledMask:
 
     Attributes:
         mask: the mask as given.
-        q_len, kv_len, q_start: the window onto the plane: query rows ``q_start … q_start + q_len - 1``, keys ``0 … kv_len - 1``.
+        q_len, kv_len, q_start: the window onto the plane: query rows ``q_start … q_start + q_len - 1`` and keys
+            ``0 … kv_len - 1``.
         tile: ``(q_tile, kv_tile)`` in positions.
         mask_index: int32 ``(batch or 1, heads or 1)``: number of the distinct mask that a batch entry and head uses.
         interval_tables, tile_maps: one a distinct mask; of the permuted plane if there is a token order.
         descriptor: NumPy arrays, or torch tensors after :meth:`to`.
-        token_order: None, or int32 ``(q_len,)``: position ``p`` of the permuted sequence holds token ``token_order[p]``.
+        token_order: None, or int32 ``(q_len,)``: position ``p`` of the permuted sequence holds ``token_order[p]``.
         order: "natural", or the name of the token order that the compiler chose.
         compile_ms: wall time in milliseconds.
         device: None for NumPy arrays, else the torch device of the descriptor.
@@ -95,7 +97,7 @@ class CompiledMask:
     @property
     def batch(self) -> int | None:
         """Batch entries that the mask tells apart; None if it is the same for all."""
-        return self.mask_index.shape[0] if self.mask.node["type"] == "per_batch" else None
+        return self.mask_index.shape[0] if self.mask.type == "per_batch" else None
 
     @property
     def heads(self) -> int | None:
@@ -171,7 +173,7 @@ class CompiledMask:
         return host._on_device[name]
 
 
-def compile(  # noqa: A001 - the public name of the step, used as cm.compile
+def compile(
     mask: Mask,
     q_len: int,
     kv_len: int | None = None,
@@ -217,9 +219,6 @@ def compile(  # noqa: A001 - the public name of the step, used as cm.compile
             )
         token_order, order_name = choose_order(masks, q_len, order, checked_tile or (128, 128))
     if token_order is not None:
-        # Lengths are checked on the mask as given; a permuted one has the extent of its permutation.
-        for each in masks:
-            each.check_lengths(q_len, keys, q_start)
         masks = [each.take(q=token_order, k=token_order) for each in masks]
     tables = tuple(each.intervals(q_len, keys, q_start) for each in masks)
     chosen = checked_tile or choose_tile(tables[0])
@@ -249,8 +248,8 @@ def distinct_masks(mask: Mask) -> tuple[list[Mask], Int32s]:
     >>> len(masks), index.tolist()
     (2, [[0, 1, 0]])
     """
-    by_entry = mask.masks if mask.node["type"] == "per_batch" else (mask,)
-    by_head = [entry.masks if entry.node["type"] == "per_head" else (entry,) for entry in by_entry]
+    by_entry = mask.masks if mask.type == "per_batch" else (mask,)
+    by_head = [entry.masks if entry.type == "per_head" else (entry,) for entry in by_entry]
     heads = max(len(entry) for entry in by_head)
     number: dict[Mask, int] = {}
     index = np.empty((len(by_head), heads), np.int32)
@@ -266,8 +265,8 @@ def distinct_masks(mask: Mask) -> tuple[list[Mask], Int32s]:
 
 
 def _has_heads(mask: Mask) -> bool:
-    entries: tuple[Any, ...] = mask.masks if mask.node["type"] == "per_batch" else (mask,)
-    return any(entry.node["type"] == "per_head" for entry in entries)
+    entries: tuple[Any, ...] = mask.masks if mask.type == "per_batch" else (mask,)
+    return any(entry.type == "per_head" for entry in entries)
 
 
 def _length(name: str, value: int) -> int:

@@ -1,7 +1,8 @@
 """The cost model: how long a mask's tiles will take, and which tile size takes least.
 
-The unit is the time of one full 128×128 tile in the main loop of the forward kernel. The numbers come from measurements
-of the forward kernel on an H200 (bfloat16, head dimension 128, 2026-12-01); "assumed" marks those that were not measured.
+The unit is the time of one full 128×128 tile in the main loop of the forward kernel. The numbers come from
+measurements of the forward kernel on an H200 (bfloat16, head dimension 128, 2026-12-01); "assumed" marks those that
+were not measured.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """The descriptor: a few small int32 arrays, and all of a mask that a kernel ever reads.
 
 A *tile row* is one query tile of one distinct mask (masks may differ by batch entry and by head): number
-``mask * q_tiles + query tile``. For each tile row the kernel finds the runs of full tiles and the partial tiles with their
-patterns. All arrays lie one after another in one buffer, each at a multiple of 16 bytes, so that one copy takes the whole
-descriptor to a device.
+``mask * q_tiles + query tile``. For each tile row the kernel finds the runs of full tiles and the partial tiles with
+their patterns. All arrays lie one after another in one buffer, each at a multiple of 16 bytes, so that one copy takes
+the whole descriptor to a device.
 """
 
 from __future__ import annotations
@@ -39,12 +39,13 @@ class Descriptor:
         partial_ptr: ``(R + 1,)``: the same for partial tiles.
         partial_tile: ``(n,)``: kv tile number, ascending in a tile row.
         partial_pattern: ``(n,)``: pattern number.
-        patterns: ``(patterns, q_tile, kv_tile // 32)``: bit ``c % 32`` of word ``c // 32`` of row ``r`` is cell ``(r, c)``.
+        patterns: ``(patterns, q_tile, kv_tile // 32)``: bit ``c % 32`` of word ``c // 32`` of row ``r`` is cell
+            ``(r, c)``.
         order: ``(R,)``: tile rows, the one with most work first.
         buffer: ``(words,)``: the one piece of memory that all of them are views of.
 
-    A tile in a ragged last column (``kv_len`` not a multiple of ``kv_tile``) is always listed as partial, with zero bits
-    from ``kv_len`` on, so that a kernel needs no bound test on full tiles. Bits of rows from ``q_len`` on are zero.
+    A tile in a ragged last column (``kv_len`` not a multiple of ``kv_tile``) is always listed as partial, with zero
+    bits from ``kv_len`` on, so that a kernel needs no bound test on full tiles. Rows from ``q_len`` on have zero bits.
     """
 
     q_tile: int
@@ -86,12 +87,12 @@ class Descriptor:
         """The same descriptor as torch tensors on ``device``; one copy of the buffer."""
         import torch
 
-        source = self.buffer if isinstance(self.buffer, torch.Tensor) else torch.from_numpy(self.buffer)
+        source = self.buffer if isinstance(self.buffer, torch.Tensor) else torch.tensor(self.buffer)
         buffer = source.to(device)
         return replace(self, buffer=buffer, **_views(buffer, {n: a.shape for n, a in self.arrays().items()}))
 
     def transposed(self) -> Descriptor:
-        """The descriptor of the transposed plane, for the backward pass: tile rows are kv tiles, the tiles in them query tiles.
+        """The descriptor of the transposed plane, for the backward pass: tile rows are kv tiles, columns query tiles.
 
         Needs NumPy arrays. Runs are transposed as intervals of tiles, so the work goes with the number of runs.
         """

@@ -81,7 +81,7 @@ class IntervalTable:
     def from_intervals(
         cls, row: ArrayLike, start: ArrayLike, stop: ArrayLike, q_len: int, kv_len: int
     ) -> IntervalTable:
-        """Any pieces ``[start, stop)`` of rows, in any order: overlapping and touching pieces are joined, the rest clipped.
+        """Any pieces ``[start, stop)`` of rows, in any order; clipped, and overlapping or touching ones joined.
 
         Args:
             row, start, stop: integers ``(n,)``; rows outside ``[0, q_len)`` are an error.
@@ -96,7 +96,7 @@ class IntervalTable:
                 f"intervals: row, start and stop must be one-dimensional and equally long, "
                 f"got shapes {row.shape}, {start.shape}, {stop.shape}"
             )
-        if len(row) and not (0 <= row.min() and row.max() < q_len):
+        if len(row) and (row.min() < 0 or row.max() >= q_len):
             bad = row[(row < 0) | (row >= q_len)][0]
             raise ValueError(f"intervals: row {bad} is outside the {q_len} rows of the table")
         start, stop = np.maximum(start, 0), np.minimum(stop, kv_len)
@@ -108,7 +108,7 @@ class IntervalTable:
 
     @classmethod
     def from_row_ptr(cls, row_ptr: ArrayLike, start: ArrayLike, stop: ArrayLike, kv_len: int) -> IntervalTable:
-        """Pieces in compressed-row form: those of row ``i`` are ``row_ptr[i]`` to ``row_ptr[i + 1]``; joined and clipped.
+        """Pieces in compressed-row form: row ``i`` has ``row_ptr[i]`` to ``row_ptr[i + 1]``; clipped and joined.
 
         >>> IntervalTable.from_row_ptr([0, 2, 2], [0, 5], [2, 6], kv_len=8).row_ptr.tolist()
         [0, 2, 2]
@@ -208,7 +208,7 @@ class IntervalTable:
         return (self.line[first:last] - query * (self.kv_len + 1)).astype(np.int32).reshape(-1, 2)
 
     def bounds(self) -> tuple[Int64s, Int64s]:
-        """int64 ``(q_len,)`` twice: the first visible key of every row and the one after the last; (0, 0) if there is none.
+        """int64 ``(q_len,)`` twice: first visible key of every row and the one after the last; (0, 0) if none.
 
         >>> IntervalTable.from_dense([[False, True, False, True], [False] * 4]).bounds()
         (array([1, 0]), array([4, 0]))
@@ -270,7 +270,7 @@ class IntervalTable:
         7
         """
         index = np.asarray(index, np.int64)
-        if len(index) and not (0 <= index.min() and index.max() < self.q_len):
+        if len(index) and (index.min() < 0 or index.max() >= self.q_len):
             raise IndexError(
                 f"intervals: rows to take must lie in [0, {self.q_len}), got {index.min()} … {index.max()}"
             )
@@ -345,7 +345,7 @@ def ragged_range(first: Int64s, size: Int64s) -> Int64s:
 
 
 def _merge(a: Int64s, b: Int64s, operation: Callable[..., NDArray]) -> Int64s:
-    """Boundaries of ``operation(inside a, inside b)`` from two boundary sequences; one stable merge, then linear passes."""
+    """Boundaries of ``operation(inside a, inside b)``: one stable merge of two sequences, then linear passes."""
     if not len(a) or not len(b):
         # One side is nowhere inside: the operation, applied to a single sample, says whether the other one stays.
         stays_a = bool(operation(np.uint8(1), np.uint8(0))) and len(a) > 0

@@ -1,7 +1,7 @@
 """Token orders: permutations of the sequence that put what sees each other into the same tiles.
 
-Attention does not care in which order tokens stand, as long as queries, keys, values and the mask are permuted alike. An
-image that is flattened row by row spreads a small neighbourhood over many tiles; flattened patch by patch it fills few.
+Attention does not care in which order tokens stand, as long as queries, keys, values and the mask are permuted alike.
+An image that is flattened row by row spreads a small neighbourhood over many tiles; patch by patch it fills few.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ SAMPLED_TILES = 24
 """Query tiles that are lowered to estimate the cost of an order."""
 
 GAIN_NEEDED = 0.9
-"""An order is worth its permutations of q, k, v and the output only if it takes at most this share of the natural cost."""
+"""An order is worth permuting q, k, v and the output only if it takes at most this share of the natural cost."""
 
 
 def choose_order(

@@ -1,8 +1,8 @@
 """Which cells of a partial tile are visible: one bit a cell, equal tiles stored once.
 
-Tiles are compared by fingerprints, not bit by bit, so that the bits of a repeated tile are never built. The boundaries of
-the intervals inside a tile determine its cells. With random odd 64-bit numbers ``R`` for rows and ``X`` for columns the
-fingerprint is the sum of ``R[row] * (X[start] - X[stop])`` modulo 2^64, kept twice with independent numbers: two
+Tiles are compared by fingerprints, not bit by bit, so that the bits of a repeated tile are never built. The boundaries
+of the intervals inside a tile determine its cells. With random odd 64-bit numbers ``R`` for rows and ``X`` for columns
+the fingerprint is the sum of ``R[row] * (X[start] - X[stop])`` modulo 2^64, kept twice with independent numbers: two
 different tiles agree in both with a probability near 2^-126, far below that of a memory error.
 """
 
@@ -53,7 +53,7 @@ def tile_patterns(
 
 
 def _random_numbers(tile: tuple[int, int]) -> tuple[np.ndarray, np.ndarray]:
-    """Odd numbers for every row and every boundary of a tile; the same ones each time, so that results are repeatable."""
+    """Odd numbers for every row and every boundary of a tile; the same ones each time, so that results repeat."""
     generator = np.random.default_rng(0x636D61736B)
     shape = (FINGERPRINTS, tile[0] + tile[1] + 1)
     numbers = generator.integers(0, 2**63, shape, dtype=np.uint64) * np.uint64(2) + np.uint64(1)

@@ -1,12 +1,12 @@
 """Intervals to tiles: for every query tile its runs of full tiles and its partial tiles, with exact pair counts.
 
-A full tile is visible in every cell that exists (the last row and column of tiles may be ragged); a partial tile in some;
-empty tiles are never listed.
+A full tile is visible in every cell that exists (the last row and column of tiles may be ragged); a partial tile in
+some; empty tiles are never listed.
 
 The number of visible pairs of a tile is the integral of a step function: an interval that starts at offset ``r`` of kv
-tile ``a`` adds ``kv_tile - r`` pairs to tile ``a`` and ``kv_tile`` to every later one; its stop takes the same away. Two
-weighted counts of the interval ends and one running sum thus give all tiles of a query tile without sorting anything,
-inside the hull (first to last visible key) of that query tile.
+tile ``a`` adds ``kv_tile - r`` pairs to tile ``a`` and ``kv_tile`` to every later one; its stop takes the same away.
+Two weighted counts of the interval ends and one running sum thus give all tiles of a query tile without sorting
+anything, inside the hull (first to last visible key) of that query tile.
 """
 
 from __future__ import annotations
@@ -20,8 +20,9 @@ from cmask_lab.compiler.intervals import Int32s, Int64s, IntervalTable, ragged_r
 
 CELLS_AT_ONCE = 1 << 22
 CELLS_PER_INTERVAL = 1 << 6
-"""Query tiles are taken together while their hulls hold at most 4 Mi tiles and they have at most 64 Ki intervals, so that
-the working arrays stay in the cache and memory stays bounded (a million intervals in one go take twice as long)."""
+"""Query tiles are taken together while their hulls hold at most 4 Mi tiles and they have at most 64 Ki intervals, so
+that the working arrays stay in the cache and memory is bounded (a million intervals in one go take half as long again).
+"""
 
 EMPTY, PARTIAL, FULL = 0, 1, 2
 """Tile classes, as in :meth:`TileMap.classes`."""
@@ -34,7 +35,8 @@ class TileMap:
     Attributes:
         q_tile, kv_tile: tile size in positions.
         q_len, kv_len: size of the plane in positions.
-        run_row, run_start, run_stop: int64 ``(runs,)``: kv tiles ``[run_start, run_stop)`` of query tile ``run_row`` are full.
+        run_row, run_start, run_stop: int64 ``(runs,)``: kv tiles ``[run_start, run_stop)`` of query tile ``run_row``
+            are full.
         partial_row, partial_tile: int64 ``(n,)``: query tile and kv tile of every partial tile, in that order.
         partial_pairs: int64 ``(n,)``: visible pairs in it.
 
