@@ -1,0 +1,351 @@
+"""The backward kernels: gradients of keys and values by kv tiles, of queries by query tiles.
+
+Weights are computed again from the scores and the log-sum-exp. Each program owns what it writes, so there are no atomic
+additions and every run gives the same bits. A query or key beyond the sequence reads as zeros; the statistics of a query
+beyond it read as +inf and 0, which makes its weights and gradients vanish.
+"""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+from cmask_lab.kernels.portable.tiles import LOG2_E, capped, load_rows, mask_number, sigmoid, visible
+
+VARYING = ["q_len", "kv_len", "rows", "tile_rows", "heads", "kv_heads", "group", "batch_stride", "head_stride"]
+
+
+@triton.jit(do_not_specialize=["rows"])
+def row_statistics(
+    out,  # (rows, Dv), contiguous
+    grad_out,  # (rows, Dv), contiguous
+    lse,  # (rows,), natural logarithm
+    grad_lse,  # (rows,); not touched unless GRAD_LSE
+    lse2,  # written, (rows,): lse in units of log2, and +inf for a row that sees nothing
+    delta,  # written, (rows,): sum(out * grad_out) - grad_lse
+    rows,
+    GRAD_LSE: tl.constexpr,
+    BLOCK: tl.constexpr,
+    VALUE: tl.constexpr,
+    VALUE_DIM: tl.constexpr,
+):
+    row = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    column = tl.arange(0, VALUE)
+    inside = row < rows
+    cells = row[:, None] * VALUE_DIM + column[None, :]
+    both = inside[:, None] & (column < VALUE_DIM)[None, :]
+    product = tl.load(out + cells, mask=both, other=0).to(tl.float32)
+    product *= tl.load(grad_out + cells, mask=both, other=0).to(tl.float32)
+    total = tl.sum(product, 1)
+    natural = tl.load(lse + row, mask=inside, other=0)
+    if GRAD_LSE:
+        # A row that sees nothing has a constant lse (-inf): whatever its gradient is, nothing follows from it.
+        total -= tl.where(natural == float("-inf"), 0.0, tl.load(grad_lse + row, mask=inside, other=0))
+    tl.store(delta + row, total, mask=inside)
+    tl.store(lse2 + row, tl.where(natural == float("-inf"), float("inf"), natural * LOG2_E), mask=inside)
+
+
+@triton.jit
+def _weights_and_slope(scores, lse2, scale, softcap, SILU: tl.constexpr, SOFTCAP: tl.constexpr):
+    """Weights, and for "silu" or a softcap the derivative that the gradient of the scores still needs (else 1)."""
+    slope = 1.0
+    if SILU:
+        scores = scores * scale
+        if SOFTCAP:
+            scores = capped(scores, softcap)
+            slope = 1 - (scores / softcap) * (scores / softcap)
+        gate = sigmoid(scores)
+        weights = scores * gate
+        slope = slope * gate * (1 + scores * (1 - gate))
+    elif SOFTCAP:
+        scores = capped(scores * scale, softcap)
+        slope = 1 - (scores / softcap) * (scores / softcap)
+        weights = tl.exp2(scores * LOG2_E - lse2)
+    else:
+        weights = tl.exp2(scores * (scale * LOG2_E) - lse2)
+    return weights, slope
+
+
+@triton.jit
+def _key_step(
+    grad_k,
+    grad_v,
+    k,
+    v,
+    q_tensor,
+    grad_out_tensor,
+    lse2,
+    delta,
+    statistics,  # first position of this head in lse2 and delta
+    batch,
+    head,
+    first_query,
+    q_len,
+    words,
+    first_row,
+    first_word,
+    scale,
+    softcap,
+    MASKED: tl.constexpr,
+    SILU: tl.constexpr,
+    SOFTCAP: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    HEAD: tl.constexpr,
+    VALUE: tl.constexpr,
+    WORDS_A_ROW: tl.constexpr,
+    PRECISION: tl.constexpr,
+):
+    """What one block of queries adds to the gradients of a block of keys and values; scores are (keys, queries)."""
+    query = first_query + tl.arange(0, BLOCK_M)
+    q = load_rows(q_tensor, batch, head, first_query, BLOCK_M, HEAD)
+    scores = tl.dot(k, q.T, input_precision=PRECISION)
+    row_lse2 = 0.0
+    if not SILU:
+        row_lse2 = tl.load(lse2 + statistics + query, mask=query < q_len, other=float("inf"))[None, :]
+    weights, slope = _weights_and_slope(scores, row_lse2, scale, softcap, SILU, SOFTCAP)
+    if MASKED:
+        seen = visible(words, first_row, first_word, BLOCK_N, BLOCK_M, WORDS_A_ROW)
+        weights = tl.where(seen, weights, 0.0)
+    grad_out = load_rows(grad_out_tensor, batch, head, first_query, BLOCK_M, VALUE)
+    grad_v = tl.dot(weights.to(grad_out.dtype), grad_out, grad_v, input_precision=PRECISION)
+    grad_weights = tl.dot(v, grad_out.T, input_precision=PRECISION)
+    if SILU:
+        grad_scores = grad_weights * slope
+        if MASKED:
+            grad_scores = tl.where(seen, grad_scores, 0.0)
+    else:
+        row_delta = tl.load(delta + statistics + query, mask=query < q_len, other=0.0)
+        grad_scores = weights * (grad_weights - row_delta[None, :]) * slope
+    grad_k = tl.dot(grad_scores.to(q.dtype), q, grad_k, input_precision=PRECISION)
+    return grad_k, grad_v
+
+
+@triton.jit(do_not_specialize=VARYING)
+def attention_backward_keys(
+    q_tensor,  # (B, H, Sq, D)
+    k_tensor,  # (B, Hkv, Skv, D)
+    v_tensor,  # (B, Hkv, Skv, Dv)
+    grad_out_tensor,  # (B, H, Sq, Dv)
+    lse2,  # (B, H, Sq)
+    delta,  # (B, H, Sq)
+    grad_k,  # (B, Hkv, Skv, D), contiguous
+    grad_v,  # (B, Hkv, Skv, Dv), contiguous
+    run_ptr,  # of the transposed descriptor, as all of these
+    run_start,
+    run_stop,
+    partial_ptr,
+    partial_tile,
+    partial_pattern,
+    patterns,
+    order,
+    mask_index,
+    batch_stride,
+    head_stride,
+    scale,
+    softcap,
+    normalizer,
+    q_len,
+    kv_len,
+    tile_rows,  # kv tiles
+    heads,
+    kv_heads,
+    group,
+    SILU: tl.constexpr,
+    SOFTCAP: tl.constexpr,
+    Q_TILE: tl.constexpr,
+    KV_TILE: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    HEAD: tl.constexpr,
+    VALUE: tl.constexpr,
+    HEAD_DIM: tl.constexpr,
+    VALUE_DIM: tl.constexpr,
+    PRECISION: tl.constexpr,
+):
+    blocks_a_tile: tl.constexpr = KV_TILE // BLOCK_N
+    words_a_row: tl.constexpr = Q_TILE // 32
+    program = tl.program_id(0)
+    blocks_a_head = tile_rows * blocks_a_tile
+    batch_head = program // blocks_a_head
+    within = program % blocks_a_head
+    batch = batch_head // kv_heads
+    kv_head = batch_head % kv_heads
+    # Heads of a group may have different masks; the first one's order of work serves all.
+    first_mask = mask_number(mask_index, batch, kv_head * group, batch_stride, head_stride)
+    tile = tl.load(order + first_mask * tile_rows + within // blocks_a_tile)
+    first_row = (within % blocks_a_tile) * BLOCK_N
+    first_key = tile * KV_TILE + first_row
+    k = load_rows(k_tensor, batch, kv_head, first_key, BLOCK_N, HEAD)
+    v = load_rows(v_tensor, batch, kv_head, first_key, BLOCK_N, VALUE)
+    sum_k = tl.zeros([BLOCK_N, HEAD], tl.float32)
+    sum_v = tl.zeros([BLOCK_N, VALUE], tl.float32)
+
+    for head in range(kv_head * group, (kv_head + 1) * group):
+        tile_row = mask_number(mask_index, batch, head, batch_stride, head_stride) * tile_rows + tile
+        statistics = (batch * heads + head).to(tl.int64) * q_len
+        for run in range(tl.load(run_ptr + tile_row), tl.load(run_ptr + tile_row + 1)):
+            for first_query in range(tl.load(run_start + run) * Q_TILE, tl.load(run_stop + run) * Q_TILE, BLOCK_M):
+                sum_k, sum_v = _key_step(
+                    sum_k, sum_v, k, v, q_tensor, grad_out_tensor, lse2, delta, statistics, batch, head, first_query,
+                    q_len, patterns, 0, 0, scale, softcap, False, SILU, SOFTCAP, BLOCK_M, BLOCK_N, HEAD, VALUE,
+                    words_a_row, PRECISION,
+                )  # fmt: skip
+        for part in range(tl.load(partial_ptr + tile_row), tl.load(partial_ptr + tile_row + 1)):
+            first_of_tile = tl.load(partial_tile + part) * Q_TILE
+            words = patterns + tl.load(partial_pattern + part).to(tl.int64) * (KV_TILE * words_a_row)
+            for column in tl.static_range(0, Q_TILE, BLOCK_M):
+                sum_k, sum_v = _key_step(
+                    sum_k, sum_v, k, v, q_tensor, grad_out_tensor, lse2, delta, statistics, batch, head,
+                    first_of_tile + column, q_len, words, first_row, column // 32, scale, softcap, True, SILU, SOFTCAP,
+                    BLOCK_M, BLOCK_N, HEAD, VALUE, words_a_row, PRECISION,
+                )  # fmt: skip
+
+    if SILU:
+        sum_v = sum_v / normalizer
+        sum_k = sum_k / normalizer
+    key = first_key + tl.arange(0, BLOCK_N)
+    position = (batch_head.to(tl.int64) * kv_len + key)[:, None]
+    inside = (key < kv_len)[:, None]
+    column = tl.arange(0, HEAD)[None, :]
+    tl.store(
+        grad_k + position * HEAD_DIM + column,
+        (sum_k * scale).to(grad_k.dtype.element_ty),
+        mask=inside & (column < HEAD_DIM),
+    )
+    column = tl.arange(0, VALUE)[None, :]
+    tl.store(
+        grad_v + position * VALUE_DIM + column, sum_v.to(grad_v.dtype.element_ty), mask=inside & (column < VALUE_DIM)
+    )
+
+
+@triton.jit
+def _query_step(
+    grad_q,
+    q,
+    grad_out,
+    row_lse2,
+    row_delta,
+    k_tensor,
+    v_tensor,
+    batch,
+    kv_head,
+    first_key,
+    words,
+    first_row,
+    first_word,
+    scale,
+    softcap,
+    MASKED: tl.constexpr,
+    SILU: tl.constexpr,
+    SOFTCAP: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    HEAD: tl.constexpr,
+    VALUE: tl.constexpr,
+    WORDS_A_ROW: tl.constexpr,
+    PRECISION: tl.constexpr,
+):
+    """What one block of keys adds to the gradient of a block of queries; scores are (queries, keys)."""
+    k = load_rows(k_tensor, batch, kv_head, first_key, BLOCK_N, HEAD)
+    scores = tl.dot(q, k.T, input_precision=PRECISION)
+    weights, slope = _weights_and_slope(scores, row_lse2, scale, softcap, SILU, SOFTCAP)
+    v = load_rows(v_tensor, batch, kv_head, first_key, BLOCK_N, VALUE)
+    grad_weights = tl.dot(grad_out, v.T, input_precision=PRECISION)
+    if SILU:
+        grad_scores = grad_weights * slope
+    else:
+        grad_scores = weights * (grad_weights - row_delta) * slope
+    if MASKED:
+        seen = visible(words, first_row, first_word, BLOCK_M, BLOCK_N, WORDS_A_ROW)
+        grad_scores = tl.where(seen, grad_scores, 0.0)
+    return tl.dot(grad_scores.to(k.dtype), k, grad_q, input_precision=PRECISION)
+
+
+@triton.jit(do_not_specialize=VARYING)
+def attention_backward_queries(
+    q_tensor,  # (B, H, Sq, D)
+    k_tensor,  # (B, Hkv, Skv, D)
+    v_tensor,  # (B, Hkv, Skv, Dv)
+    grad_out_tensor,  # (B, H, Sq, Dv)
+    lse2,  # (B, H, Sq)
+    delta,  # (B, H, Sq)
+    grad_q,  # (B, H, Sq, D), contiguous
+    run_ptr,
+    run_start,
+    run_stop,
+    partial_ptr,
+    partial_tile,
+    partial_pattern,
+    patterns,
+    order,
+    mask_index,
+    batch_stride,
+    head_stride,
+    scale,
+    softcap,
+    normalizer,
+    q_len,
+    tile_rows,  # query tiles
+    heads,
+    group,
+    SILU: tl.constexpr,
+    SOFTCAP: tl.constexpr,
+    Q_TILE: tl.constexpr,
+    KV_TILE: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    HEAD: tl.constexpr,
+    VALUE: tl.constexpr,
+    HEAD_DIM: tl.constexpr,
+    PRECISION: tl.constexpr,
+):
+    blocks_a_tile: tl.constexpr = Q_TILE // BLOCK_M
+    words_a_row: tl.constexpr = KV_TILE // 32
+    program = tl.program_id(0)
+    blocks_a_head = tile_rows * blocks_a_tile
+    batch_head = program // blocks_a_head
+    within = program % blocks_a_head
+    batch = batch_head // heads
+    head = batch_head % heads
+    kv_head = head // group
+    mask = mask_number(mask_index, batch, head, batch_stride, head_stride)
+    tile = tl.load(order + mask * tile_rows + within // blocks_a_tile)
+    first_row = (within % blocks_a_tile) * BLOCK_M
+    first_query = tile * Q_TILE + first_row
+    tile_row = mask * tile_rows + tile
+
+    query = first_query + tl.arange(0, BLOCK_M)
+    position = batch_head.to(tl.int64) * q_len + query
+    q = load_rows(q_tensor, batch, head, first_query, BLOCK_M, HEAD)
+    grad_out = load_rows(grad_out_tensor, batch, head, first_query, BLOCK_M, VALUE)
+    row_lse2 = 0.0
+    row_delta = 0.0
+    if not SILU:
+        row_lse2 = tl.load(lse2 + position, mask=query < q_len, other=float("inf"))[:, None]
+        row_delta = tl.load(delta + position, mask=query < q_len, other=0.0)[:, None]
+    total = tl.zeros([BLOCK_M, HEAD], tl.float32)
+    for run in range(tl.load(run_ptr + tile_row), tl.load(run_ptr + tile_row + 1)):
+        for first_key in range(tl.load(run_start + run) * KV_TILE, tl.load(run_stop + run) * KV_TILE, BLOCK_N):
+            total = _query_step(
+                total, q, grad_out, row_lse2, row_delta, k_tensor, v_tensor, batch, kv_head, first_key, patterns, 0, 0,
+                scale, softcap, False, SILU, SOFTCAP, BLOCK_M, BLOCK_N, HEAD, VALUE, words_a_row, PRECISION,
+            )  # fmt: skip
+    for part in range(tl.load(partial_ptr + tile_row), tl.load(partial_ptr + tile_row + 1)):
+        first_of_tile = tl.load(partial_tile + part) * KV_TILE
+        words = patterns + tl.load(partial_pattern + part).to(tl.int64) * (Q_TILE * words_a_row)
+        for column in tl.static_range(0, KV_TILE, BLOCK_N):
+            total = _query_step(
+                total, q, grad_out, row_lse2, row_delta, k_tensor, v_tensor, batch, kv_head, first_of_tile + column,
+                words, first_row, column // 32, scale, softcap, True, SILU, SOFTCAP, BLOCK_M, BLOCK_N, HEAD, VALUE,
+                words_a_row, PRECISION,
+            )  # fmt: skip
+
+    if SILU:
+        total = total / normalizer
+    column = tl.arange(0, HEAD)[None, :]
+    tl.store(
+        grad_q + position[:, None] * HEAD_DIM + column,
+        (total * scale).to(grad_q.dtype.element_ty),
+        mask=(query < q_len)[:, None] & (column < HEAD_DIM),
+    )
