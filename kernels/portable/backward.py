@@ -165,6 +165,7 @@ def attention_backward_keys(
 ):
     blocks_a_tile: tl.constexpr = KV_TILE // BLOCK_N
     words_a_row: tl.constexpr = Q_TILE // 32
+    pieces: tl.constexpr = Q_TILE // BLOCK_M
     program = tl.program_id(0)
     blocks_a_head = tile_rows * blocks_a_tile
     batch_head = program // blocks_a_head
@@ -191,15 +192,15 @@ def attention_backward_keys(
                     q_len, patterns, 0, 0, scale, softcap, False, SILU, SOFTCAP, BLOCK_M, BLOCK_N, HEAD, VALUE,
                     words_a_row, PRECISION,
                 )  # fmt: skip
-        for part in range(tl.load(partial_ptr + tile_row), tl.load(partial_ptr + tile_row + 1)):
-            first_of_tile = tl.load(partial_tile + part) * Q_TILE
-            words = patterns + tl.load(partial_pattern + part).to(tl.int64) * (KV_TILE * words_a_row)
-            for column in tl.static_range(0, Q_TILE, BLOCK_M):
-                sum_k, sum_v = _key_step(
-                    sum_k, sum_v, k, v, q_tensor, grad_out_tensor, lse2, delta, statistics, batch, head,
-                    first_of_tile + column, q_len, words, first_row, column // 32, scale, softcap, True, SILU, SOFTCAP,
-                    BLOCK_M, BLOCK_N, HEAD, VALUE, words_a_row, PRECISION,
-                )  # fmt: skip
+        for piece in range(tl.load(partial_ptr + tile_row) * pieces, tl.load(partial_ptr + tile_row + 1) * pieces):
+            column = (piece % pieces) * BLOCK_M
+            first_query = tl.load(partial_tile + piece // pieces) * Q_TILE + column
+            words = patterns + tl.load(partial_pattern + piece // pieces).to(tl.int64) * (KV_TILE * words_a_row)
+            sum_k, sum_v = _key_step(
+                sum_k, sum_v, k, v, q_tensor, grad_out_tensor, lse2, delta, statistics, batch, head, first_query, q_len,
+                words, first_row, column // 32, scale, softcap, True, SILU, SOFTCAP, BLOCK_M, BLOCK_N, HEAD, VALUE,
+                words_a_row, PRECISION,
+            )  # fmt: skip
 
     if SILU:
         sum_v = sum_v / normalizer
@@ -302,6 +303,7 @@ def attention_backward_queries(
 ):
     blocks_a_tile: tl.constexpr = Q_TILE // BLOCK_M
     words_a_row: tl.constexpr = KV_TILE // 32
+    pieces: tl.constexpr = KV_TILE // BLOCK_N
     program = tl.program_id(0)
     blocks_a_head = tile_rows * blocks_a_tile
     batch_head = program // blocks_a_head
@@ -331,15 +333,14 @@ def attention_backward_queries(
                 total, q, grad_out, row_lse2, row_delta, k_tensor, v_tensor, batch, kv_head, first_key, patterns, 0, 0,
                 scale, softcap, False, SILU, SOFTCAP, BLOCK_M, BLOCK_N, HEAD, VALUE, words_a_row, PRECISION,
             )  # fmt: skip
-    for part in range(tl.load(partial_ptr + tile_row), tl.load(partial_ptr + tile_row + 1)):
-        first_of_tile = tl.load(partial_tile + part) * KV_TILE
-        words = patterns + tl.load(partial_pattern + part).to(tl.int64) * (Q_TILE * words_a_row)
-        for column in tl.static_range(0, KV_TILE, BLOCK_N):
-            total = _query_step(
-                total, q, grad_out, row_lse2, row_delta, k_tensor, v_tensor, batch, kv_head, first_of_tile + column,
-                words, first_row, column // 32, scale, softcap, True, SILU, SOFTCAP, BLOCK_M, BLOCK_N, HEAD, VALUE,
-                words_a_row, PRECISION,
-            )  # fmt: skip
+    for piece in range(tl.load(partial_ptr + tile_row) * pieces, tl.load(partial_ptr + tile_row + 1) * pieces):
+        column = (piece % pieces) * BLOCK_N
+        first_key = tl.load(partial_tile + piece // pieces) * KV_TILE + column
+        words = patterns + tl.load(partial_pattern + piece // pieces).to(tl.int64) * (Q_TILE * words_a_row)
+        total = _query_step(
+            total, q, grad_out, row_lse2, row_delta, k_tensor, v_tensor, batch, kv_head, first_key, words, first_row,
+            column // 32, scale, softcap, True, SILU, SOFTCAP, BLOCK_M, BLOCK_N, HEAD, VALUE, words_a_row, PRECISION,
+        )  # fmt: skip
 
     if SILU:
         total = total / normalizer

@@ -116,6 +116,7 @@ def attention_forward(
 ):
     blocks_a_tile: tl.constexpr = Q_TILE // BLOCK_M
     words_a_row: tl.constexpr = KV_TILE // 32
+    pieces: tl.constexpr = KV_TILE // BLOCK_N
     # All blocks of a head before those of the next one: its keys and values stay in the L2 cache.
     program = tl.program_id(0)
     blocks_a_head = tile_rows * blocks_a_tile
@@ -145,15 +146,15 @@ def attention_forward(
                 q, accumulator, row_max, row_sum, k_tensor, v_tensor, batch, kv_head, first_key, patterns, 0, 0, scale,
                 softcap, False, SILU, SOFTCAP, BLOCK_M, BLOCK_N, HEAD, VALUE, words_a_row, PRECISION,
             )  # fmt: skip
-    for part in range(tl.load(partial_ptr + tile_row), tl.load(partial_ptr + tile_row + 1)):
-        first_of_tile = tl.load(partial_tile + part) * KV_TILE
-        words = patterns + tl.load(partial_pattern + part).to(tl.int64) * (Q_TILE * words_a_row)
-        for column in tl.static_range(0, KV_TILE, BLOCK_N):
-            accumulator, row_max, row_sum = _attend(
-                q, accumulator, row_max, row_sum, k_tensor, v_tensor, batch, kv_head, first_of_tile + column, words,
-                first_row, column // 32, scale, softcap, True, SILU, SOFTCAP, BLOCK_M, BLOCK_N, HEAD, VALUE,
-                words_a_row, PRECISION,
-            )  # fmt: skip
+    # One flat loop over pieces of partial tiles, so that the pipeline holds one piece a stage.
+    for piece in range(tl.load(partial_ptr + tile_row) * pieces, tl.load(partial_ptr + tile_row + 1) * pieces):
+        column = (piece % pieces) * BLOCK_N
+        first_key = tl.load(partial_tile + piece // pieces) * KV_TILE + column
+        words = patterns + tl.load(partial_pattern + piece // pieces).to(tl.int64) * (Q_TILE * words_a_row)
+        accumulator, row_max, row_sum = _attend(
+            q, accumulator, row_max, row_sum, k_tensor, v_tensor, batch, kv_head, first_key, words, first_row,
+            column // 32, scale, softcap, True, SILU, SOFTCAP, BLOCK_M, BLOCK_N, HEAD, VALUE, words_a_row, PRECISION,
+        )  # fmt: skip
 
     query = first_query + tl.arange(0, BLOCK_M)
     position = batch_head.to(tl.int64) * q_len + query

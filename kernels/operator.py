@@ -1,0 +1,175 @@
+"""``torch.ops.cmask_lab.attention`` and its backward: registered with ``torch.library``, so that ``torch.compile`` sees one node.
+
+Everything that depends on lengths and devices happens here at run time: the mask is looked up and compiled, the backend chosen,
+the tokens brought into the mask's order. Nothing is launched before all of that has succeeded.
+"""
+
+from __future__ import annotations
+
+import logging
+from functools import lru_cache
+
+import torch
+
+from cmask_lab.compiler.compile import CompiledMask
+from cmask_lab.kernels import held_masks, registry
+from cmask_lab.kernels.registry import Choice, Options, Problem
+
+log = logging.getLogger("cmask_lab")
+
+NUMBERS = (
+    "int mask, str backend, str activation, float scale, float softcap, float normalizer, bool needs_grad, bool deterministic"
+)
+
+library = torch.library.Library("cmask_lab", "DEF")
+library.define(f"attention(Tensor q, Tensor k, Tensor v, Tensor? sinks, {NUMBERS}) -> (Tensor, Tensor)")
+library.define(
+    "attention_backward(Tensor grad_out, Tensor? grad_lse, Tensor q, Tensor k, Tensor v, Tensor out, Tensor lse, "
+    f"Tensor? sinks, {NUMBERS}) -> (Tensor, Tensor, Tensor, Tensor)"
+)
+
+
+def _attention(q, k, v, sinks, mask, backend, activation, scale, softcap, normalizer, needs_grad, deterministic):
+    compiled = held_masks.held(mask).compiled(q.shape[2], k.shape[2])
+    options = Options(scale, activation, softcap, sinks, normalizer, deterministic)
+    choice = choose_backend(q, k, v, compiled, options, backend, needs_grad)
+    on_device = compiled.to(q.device)
+    q, k, v = (_in_order(tensor, on_device) for tensor in (q, k, v))
+    out, lse = registry.load(choice.name).forward(q, k, v, on_device, options)
+    if lse is None:
+        lse = _no_statistics(q)
+    else:
+        lse = _in_natural_order(lse, on_device)
+    return _in_natural_order(out, on_device), lse
+
+
+def _attention_backward(
+    grad_out, grad_lse, q, k, v, out, lse, sinks, mask, backend, activation, scale, softcap, normalizer, needs_grad, deterministic
+):  # fmt: skip
+    compiled = held_masks.held(mask).compiled(q.shape[2], k.shape[2])
+    options = Options(scale, activation, softcap, sinks, normalizer, deterministic)
+    choice = choose_backend(q, k, v, compiled, options, backend, needs_grad)
+    on_device = compiled.to(q.device)
+    lse, grad_lse = (None, None) if activation == "silu" else (lse, grad_lse)
+    tensors = (grad_out, grad_lse, q, k, v, out, lse)
+    ordered = (None if tensor is None else _in_order(tensor, on_device) for tensor in tensors)
+    *gradients, grad_sinks = registry.load(choice.name).backward(*ordered, on_device, options)
+    grad_q, grad_k, grad_v = (_in_natural_order(gradient, on_device) for gradient in gradients)
+    if sinks is None:
+        return grad_q, grad_k, grad_v, _no_statistics(q)
+    return grad_q, grad_k, grad_v, grad_sinks.to(sinks.dtype)
+
+
+library.impl("attention", _attention, "CompositeExplicitAutograd")
+library.impl("attention_backward", _attention_backward, "CompositeExplicitAutograd")
+
+
+@torch.library.register_fake("cmask_lab::attention")
+def _(q, k, v, sinks, mask, backend, activation, *numbers):
+    out = q.new_empty(*q.shape[:3], v.shape[3])
+    return out, _no_statistics(q) if activation == "silu" else q.new_empty(q.shape[:3], dtype=statistics_dtype(q.dtype))
+
+
+@torch.library.register_fake("cmask_lab::attention_backward")
+def _(grad_out, grad_lse, q, k, v, out, lse, sinks, *numbers):
+    grad_sinks = _no_statistics(q) if sinks is None else sinks.new_empty(sinks.shape)
+    return q.new_empty(q.shape), k.new_empty(k.shape), v.new_empty(v.shape), grad_sinks
+
+
+def _save(ctx, inputs, output):
+    q, k, v, sinks, mask, *numbers = inputs
+    ctx.save_for_backward(q, k, v, sinks, *output)
+    ctx.numbers = (mask, *numbers)
+    ctx.held = held_masks.held(mask).source  # the caller may drop the mask before backward()
+    ctx.set_materialize_grads(False)
+
+
+def _gradients(ctx, grad_out, grad_lse):
+    q, k, v, sinks, out, lse = ctx.saved_tensors
+    if grad_out is None:
+        grad_out = torch.zeros_like(out)
+    grad_q, grad_k, grad_v, grad_sinks = torch.ops.cmask_lab.attention_backward(
+        grad_out, grad_lse, q, k, v, out, lse, sinks, *ctx.numbers
+    )
+    return grad_q, grad_k, grad_v, None if sinks is None else grad_sinks, *(None for _ in ctx.numbers)
+
+
+torch.library.register_autograd("cmask_lab::attention", _gradients, setup_context=_save)
+
+
+def statistics_dtype(dtype: torch.dtype) -> torch.dtype:
+    """dtype of the log-sum-exp for inputs of ``dtype``."""
+    return torch.float64 if dtype == torch.float64 else torch.float32
+
+
+def choose_backend(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    compiled: CompiledMask,
+    options: Options,
+    backend: str = "auto",
+    needs_grad: bool = False,
+) -> Choice:
+    """The backend that a call with these tensors gets, with the reasons against the others.
+
+    Raises:
+        ValueError: batch or head count and mask don't agree; or the backend that was named can't run the call.
+    """
+    batch, heads = q.shape[:2]
+    for axis, (given, have) in enumerate(zip(compiled.mask_index.shape, (batch, heads), strict=True)):
+        if given not in (1, have):
+            what = ("batch entries", "heads")[axis]
+            raise ValueError(
+                f"attention: the mask tells {given} {what} apart, q has {have}; give one mask for each of the {have}, or one for all"
+            )
+    return _choice(
+        Problem(
+            device_type=q.device.type,
+            capability=registry.device_capability(q.device),
+            dtype=q.dtype,
+            head_dim=q.shape[3],
+            value_dim=v.shape[3],
+            batch=batch,
+            heads=heads,
+            kv_heads=k.shape[1],
+            q_len=q.shape[2],
+            kv_len=k.shape[2],
+            tile=compiled.tile,
+            masks=compiled.masks_count,
+            activation=options.activation,
+            softcap=options.softcap > 0,
+            sinks=options.sinks is not None,
+            needs_grad=needs_grad,
+            deterministic=options.deterministic,
+        ),
+        backend,
+    )
+
+
+@lru_cache(maxsize=1024)
+def _choice(problem: Problem, backend: str) -> Choice:
+    choice = registry.choose(problem, backend)
+    log.debug("attention: backend %s", choice)
+    return choice
+
+
+def _no_statistics(q: torch.Tensor) -> torch.Tensor:
+    """Stands for a tensor that does not exist; an operator can't return None."""
+    return q.new_empty(0, dtype=torch.float32)
+
+
+def _in_order(tensor: torch.Tensor, compiled: CompiledMask) -> torch.Tensor:
+    """A tensor with its positions (axis 2) in the order in which the mask was compiled."""
+    return tensor if compiled.token_order is None else tensor.index_select(2, _order(compiled, tensor.device)[0])
+
+
+def _in_natural_order(tensor: torch.Tensor, compiled: CompiledMask) -> torch.Tensor:
+    return tensor if compiled.token_order is None else tensor.index_select(2, _order(compiled, tensor.device)[1])
+
+
+@lru_cache(maxsize=32)
+def _order(compiled: CompiledMask, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
+    """The token order and its inverse, on a device."""
+    order = torch.from_numpy(compiled.token_order).to(device)
+    return order, torch.argsort(order)
