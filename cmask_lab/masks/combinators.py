@@ -1,0 +1,343 @@
+"""Set algebra on masks, and masks that differ by batch entry or by head."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from cmask_lab.compiler.intervals import IntervalTable
+from cmask_lab.masks.mask import Bounds, Extent, Mask, Support, Window, lowered_rows
+
+
+def _common_extent(masks: Iterable[Mask]) -> Extent:
+    """The plane that holds what each of the masks was made for."""
+    sides = zip(*(mask.extent for mask in masks), strict=True)
+    queries, keys = (max((end for end in side if end is not None), default=None) for side in sides)
+    return queries, keys
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class _Nary(Mask):
+    """``&`` or ``|`` of two masks or more; unnamed operands of the same kind are taken apart."""
+
+    args: tuple[Mask, ...]
+
+    symbol = ""
+    sign = ""
+
+    @classmethod
+    def of(cls, *masks: Mask) -> Mask:
+        flat: list[Mask] = []
+        for mask in masks:
+            flat.extend(mask.args if type(mask) is cls and mask.name is None else [mask])
+        return cls(tuple(flat))
+
+    @property
+    def children(self) -> tuple[Mask, ...]:
+        return self.args
+
+    @property
+    def extent(self) -> Extent:
+        return _common_extent(self.args)
+
+    @property
+    def formula(self) -> str:
+        return f" {self.sign} ".join(_bracketed(mask) for mask in self.args)
+
+    @property
+    def _identity(self) -> Any:
+        # & and | don't care for order or repetition; neither does equality.
+        return frozenset(self.args)
+
+    def _code(self) -> str:
+        return f" {self.symbol} ".join(mask._inner_code() for mask in self.args)
+
+    def _operand_code(self) -> str:
+        return f"({self._code()})"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class And(_Nary):
+    type = "and"
+    symbol, sign = "&", "∩"
+
+    @property
+    def _support(self) -> Support:
+        parts = [mask._support for mask in self.args]
+        return Support(
+            max(p.q0 for p in parts), min(p.q1 for p in parts), max(p.k0 for p in parts), min(p.k1 for p in parts)
+        )
+
+    @property
+    def _single(self) -> bool:
+        return all(mask._single for mask in self.args)
+
+    def _row_bounds(self, window: Window) -> Bounds:
+        return _common_bounds(self.args, window)
+
+    def _estimate(self, window: Window) -> int:
+        return min(mask._estimate(window) for mask in self.args)
+
+    def _lower(self, window: Window, bounds: Bounds | None = None) -> IntervalTable:
+        single = [mask for mask in self.args if mask._single]
+        rest = sorted((mask for mask in self.args if not mask._single), key=lambda mask: mask._estimate(window))
+        if not rest:
+            return IntervalTable.from_row_bounds(*self._row_bounds(window), window.kv_len)
+        support = self._support
+        part = window.rows(support.q0, support.q1)
+        if part != window:
+            return lowered_rows(self, window, part, bounds) if part.q_len else _nothing(window)
+        # The narrow operands say where the wide ones matter: a strided region is built inside a window only.
+        own = _common_bounds(single, window) if single else None
+        matters = own if bounds is None else bounds if own is None else _both(own, bounds)
+        table = rest[0]._lower(window, matters)
+        if own is not None:
+            table = table.clip(*own)
+        for mask in rest[1:]:
+            table = table & mask._lower(window, table.bounds())
+        return table
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Or(_Nary):
+    type = "or"
+    symbol, sign = "|", "∪"
+
+    @property
+    def _support(self) -> Support:
+        parts = [mask._support for mask in self.args]
+        return Support(
+            min(p.q0 for p in parts), max(p.q1 for p in parts), min(p.k0 for p in parts), max(p.k1 for p in parts)
+        )
+
+    def _estimate(self, window: Window) -> int:
+        return sum(mask._estimate(window) for mask in self.args)
+
+    def _lower(self, window: Window, bounds: Bounds | None = None) -> IntervalTable:
+        tables, rows, starts, stops = [], [], [], []
+        for mask in self.args:
+            support = mask._support
+            part = window.rows(support.q0, support.q1)
+            if not part.q_len:
+                continue
+            if not mask._single:
+                tables.append(lowered_rows(mask, window, part, bounds))
+                continue
+            low, high = mask._row_bounds(part)
+            rows.append(np.arange(part.q_start, part.q_stop) - window.q_start)
+            starts.append(low)
+            stops.append(high)
+        if rows:
+            pieces = (np.concatenate(part) for part in (rows, starts, stops))
+            tables.append(IntervalTable.from_intervals(*pieces, window.q_len, window.kv_len))
+        # The small tables first, so that the largest is passed over once.
+        tables.sort(key=lambda table: table.count)
+        result = tables.pop(0) if tables else _nothing(window)
+        for table in tables:
+            result = union(result, table)
+        return result
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Minus(Mask):
+    args: tuple[Mask, Mask]
+
+    type = "minus"
+
+    @property
+    def children(self) -> tuple[Mask, ...]:
+        return self.args
+
+    @property
+    def extent(self) -> Extent:
+        return _common_extent(self.args)
+
+    @property
+    def formula(self) -> str:
+        return f"{_bracketed(self.args[0])} ∖ {_bracketed(self.args[1])}"
+
+    @property
+    def _support(self) -> Support:
+        return self.args[0]._support
+
+    def _estimate(self, window: Window) -> int:
+        return sum(mask._estimate(window) for mask in self.args)
+
+    def _lower(self, window: Window, bounds: Bounds | None = None) -> IntervalTable:
+        kept, gone = self.args
+        table = kept._lower(window, bounds)
+        support = gone._support
+        part = window.rows(support.q0, support.q1)
+        if not part.q_len or not table.count:
+            return table
+        return table - lowered_rows(gone, window, part, table.bounds())
+
+    def _code(self) -> str:
+        return f"{self.args[0]._inner_code()} - {self.args[1]._inner_code()}"
+
+    def _operand_code(self) -> str:
+        return f"({self._code()})"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Not(Mask):
+    arg: Mask
+
+    type = "not"
+
+    @property
+    def children(self) -> tuple[Mask, ...]:
+        return (self.arg,)
+
+    @property
+    def extent(self) -> Extent:
+        return self.arg.extent
+
+    @property
+    def formula(self) -> str:
+        return f"¬{_bracketed(self.arg)}"
+
+    def _estimate(self, window: Window) -> int:
+        return window.q_len + self.arg._estimate(window)
+
+    def _lower(self, window: Window, bounds: Bounds | None = None) -> IntervalTable:
+        return ~self.arg._lower(window, bounds)
+
+    def _code(self) -> str:
+        return f"~{self.arg._inner_code()}"
+
+    def _operand_code(self) -> str:
+        return f"({self._code()})"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class _Each(Mask):
+    """One mask for each batch entry or head; stands at the top of a mask, never inside one."""
+
+    masks: tuple[Mask, ...]
+
+    noun = ""
+
+    @property
+    def children(self) -> tuple[Mask, ...]:
+        return self.masks
+
+    @property
+    def extent(self) -> Extent:
+        return _common_extent(self.masks)
+
+    @property
+    def formula(self) -> str:
+        return f"{len(self.masks)} masks, one a {self.noun}"
+
+    def _lower(self, window: Window, bounds: Bounds | None = None) -> IntervalTable:
+        raise ValueError(
+            f"{self.type}: there is one table of intervals for each of the {len(self.masks)} masks; "
+            f"ask one of .masks, or cm.compile the whole"
+        )
+
+    def _code(self) -> str:
+        return f"cm.{self.type}([{', '.join(repr(mask) for mask in self.masks)}])"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class PerHead(_Each):
+    type = "per_head"
+    noun = "head"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class PerBatch(_Each):
+    type = "per_batch"
+    noun = "batch entry"
+
+    def _check_child(self, child: Mask) -> None:
+        if not isinstance(child, PerHead):
+            super()._check_child(child)
+
+
+def per_head(masks: Iterable[Mask]) -> PerHead:
+    """One mask for each head; may stand inside ``per_batch``, nowhere else.
+
+    >>> import cmask_lab as cm
+    >>> cm.per_head([cm.causal(), cm.window(7)])
+    cm.per_head([cm.causal(), cm.window(7, 0)])
+    """
+    return PerHead(_masks(masks, "per_head"))
+
+
+def per_batch(masks: Iterable[Mask]) -> PerBatch:
+    """One mask for each batch entry; each may be a ``per_head``, all of them then for the same number of heads.
+
+    >>> import cmask_lab as cm
+    >>> cm.per_batch([cm.documents([3, 1]), cm.documents([2, 2])]).extent
+    (4, 4)
+    """
+    each = _masks(masks, "per_batch")
+    heads = {len(mask.masks) for mask in each if isinstance(mask, PerHead)}
+    if len(heads) > 1:
+        raise ValueError(f"per_batch: the entries have masks for {sorted(heads)} heads; the number must be the same")
+    return PerBatch(each)
+
+
+def _masks(masks: Any, where: str) -> tuple[Mask, ...]:
+    items = tuple(masks) if isinstance(masks, Iterable) else (masks,)
+    for n, mask in enumerate(items):
+        if not isinstance(mask, Mask):
+            raise TypeError(f"{where}: entry {n} is {mask!r}; every entry must be a mask")
+    if not items:
+        raise ValueError(f"{where}: the list of masks is empty; give at least one")
+    return items
+
+
+def union(small: IntervalTable, large: IntervalTable) -> IntervalTable:
+    """``small | large``; when ``small`` has far fewer intervals they are spliced into the other's line.
+
+    A splice looks up the small table's boundaries and copies the large line once, where a merge sorts both: the union
+    of 33 thousand intervals with CLEAR's million takes a third of the time (2 cores, 32,768 rows).
+    """
+    if small.count * 8 > large.count:
+        return small | large
+    line, edges = large.line, small.line.reshape(-1, 2)
+    # Boundaries of the large line in [start, stop] of a piece vanish. An edge of the piece stays if an even number of
+    # boundaries lies beyond it on its left, that is, if it is neither inside an interval nor touching one.
+    cut = np.stack([np.searchsorted(line, edges[:, 0], "left"), np.searchsorted(line, edges[:, 1], "right")], axis=1)
+    gone = np.cumsum(cut[:, 1] - cut[:, 0])
+    gone_before = np.stack([np.append(0, gone[:-1]), gone], axis=1)
+    stays = cut % 2 == 0
+    added = edges[stays]
+    place = cut[stays] - gone_before[stays] + np.arange(len(added))
+    result = np.empty(len(line) - int(gone[-1]) + len(added), np.int64)
+    old = np.ones(len(result), np.bool_)
+    old[place] = False
+    result[place] = added
+    if gone[-1]:
+        change = np.zeros(len(line) + 1, np.int8)
+        cut = cut[cut[:, 0] < cut[:, 1]]
+        change[cut[:, 0]] += 1
+        change[cut[:, 1]] -= 1
+        line = line[np.cumsum(change[:-1], dtype=np.int8) == 0]
+    result[old] = line
+    return IntervalTable(result, large.q_len, large.kv_len)
+
+
+def _nothing(window: Window) -> IntervalTable:
+    return IntervalTable.empty(window.q_len, window.kv_len)
+
+
+def _both(a: Bounds, b: Bounds) -> Bounds:
+    return np.maximum(a[0], b[0]), np.minimum(a[1], b[1])
+
+
+def _common_bounds(masks: Iterable[Mask], window: Window) -> Bounds:
+    first, *others = (mask._row_bounds(window) for mask in masks)
+    for other in others:
+        first = _both(first, other)
+    return first
+
+
+def _bracketed(mask: Mask) -> str:
+    return f"({mask.formula})" if len(mask.children) > 1 or "," in mask.formula else mask.formula
