@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from cmask_lab.compiler.cost import choose_tile
+from cmask_lab.compiler.cost import cheapest_tiles
 from cmask_lab.compiler.descriptor import Descriptor, encode
 from cmask_lab.compiler.intervals import Int32s, IntervalTable
 from cmask_lab.compiler.order import choose_order
@@ -221,15 +221,14 @@ def compile(
     if token_order is not None:
         masks = [each.take(q=token_order, k=token_order) for each in masks]
     tables = tuple(each.intervals(q_len, keys, q_start) for each in masks)
-    chosen = checked_tile or choose_tile(tables[0])
-    maps = tuple(tile_table(table, chosen) for table in tables)
+    maps = tuple([tile_table(table, checked_tile) for table in tables] if checked_tile else cheapest_tiles(tables))
     descriptor = encode(tables, maps)
     return CompiledMask(
         mask=mask,
         q_len=q_len,
         kv_len=q_start + q_len if keys is None else keys,
         q_start=q_start,
-        tile=chosen,
+        tile=(descriptor.q_tile, descriptor.kv_tile),
         mask_index=mask_index,
         interval_tables=tables,
         tile_maps=maps,

@@ -61,10 +61,25 @@ def predicted_ms(
     return float(max(predicted_cost(tiles) * heads, heaviest * processors) * tile_ms)
 
 
-def choose_tile(table: IntervalTable, candidates: Sequence[tuple[int, int]] = tuple(RELATIVE_RATE)) -> tuple[int, int]:
-    """The candidate tile size with the lowest predicted cost; the first of equals.
+def cheapest_tiles(
+    tables: Sequence[IntervalTable], candidates: Sequence[tuple[int, int]] = tuple(RELATIVE_RATE)
+) -> list[TileMap]:
+    """The tile maps of some masks at the candidate tile size with the lowest predicted cost, the first of equals.
 
-    >>> choose_tile(IntervalTable.full(4096, 4096))
+    No tiling is cheaper than the visible pairs alone at its rate, so a candidate that can't win is not tried.
+
+    >>> tiles, = cheapest_tiles([IntervalTable.full(4096, 4096)])
+    >>> tiles.q_tile, tiles.kv_tile
     (128, 128)
     """
-    return min(candidates, key=lambda tile: predicted_cost(tile_table(table, tile)))
+    visible = sum(table.visible_pairs for table in tables)
+    best: list[TileMap] = []
+    lowest = np.inf
+    for tile in candidates:
+        if best and visible / (128 * 128) / RELATIVE_RATE[tile] >= lowest:
+            continue
+        maps = [tile_table(table, tile) for table in tables]
+        cost = sum(predicted_cost(tiles) for tiles in maps)
+        if cost < lowest:
+            best, lowest = maps, cost
+    return best

@@ -213,9 +213,16 @@ class IntervalTable:
         >>> IntervalTable.from_dense([[False, True, False, True], [False] * 4]).bounds()
         (array([1, 0]), array([4, 0]))
         """
-        ptr, lo, hi = self.row_ptr, np.zeros(self.q_len, np.int64), np.zeros(self.q_len, np.int64)
-        seen = np.flatnonzero(ptr[1:] > ptr[:-1])
-        lo[seen], hi[seen] = self.start[ptr[seen]], self.stop[ptr[seen + 1] - 1]
+        return self._bounds
+
+    @cached_property
+    def _bounds(self) -> tuple[Int64s, Int64s]:
+        ptr = self.row_ptr
+        seen = ptr[1:] > ptr[:-1]
+        if seen.all():
+            return self.start[ptr[:-1]].astype(np.int64), self.stop[ptr[1:] - 1].astype(np.int64)
+        lo, hi = np.zeros(self.q_len, np.int64), np.zeros(self.q_len, np.int64)
+        lo[seen], hi[seen] = self.start[ptr[:-1][seen]], self.stop[ptr[1:][seen] - 1]
         return lo, hi
 
     def to_dense(self) -> Bools:

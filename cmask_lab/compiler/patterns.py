@@ -8,6 +8,8 @@ different tiles agree in both with a probability near 2^-126, far below that of 
 
 from __future__ import annotations
 
+from functools import cache
+
 import numpy as np
 
 from cmask_lab.compiler.intervals import Int32s, Int64s, IntervalTable, ragged_range
@@ -52,6 +54,7 @@ def tile_patterns(
     return words, number
 
 
+@cache
 def _random_numbers(tile: tuple[int, int]) -> tuple[np.ndarray, np.ndarray]:
     """Odd numbers for every row and every boundary of a tile; the same ones each time, so that results repeat."""
     generator = np.random.default_rng(0x636D61736B)
@@ -88,6 +91,7 @@ def _pieces(table: IntervalTable, tile: tuple[int, int], tile_row: Int64s, tile_
     listed = np.flatnonzero(np.diff(ptr))
     width = hull_hi[listed] - hull_lo[listed] + 1
     interval_counts = np.diff(interval_ptr)[listed]
+    per_query = np.diff(table.row_ptr)
     for first, last in row_groups(np.maximum(width, interval_counts * CELLS_PER_INTERVAL), CELLS_AT_ONCE):
         rows, counts = listed[first:last], interval_counts[first:last]
         cells = np.cumsum(width[first:last]) - width[first:last]
@@ -107,8 +111,8 @@ def _pieces(table: IntervalTable, tile: tuple[int, int], tile_row: Int64s, tile_
         number = before.take((start >> shift) + offset)
         offset += (stop - 1) >> shift
         behind = before.take(offset + 1)
-        row = table.rows_per_interval()[own]
-        row &= q_tile - 1
+        query = ragged_range(rows * q_tile, np.minimum(q_tile, table.q_len - rows * q_tile))
+        row = np.repeat(query & (q_tile - 1), per_query[query])
         edges = (tile_column << shift).astype(np.int32)
         left = np.flatnonzero(number < behind)
         # Most intervals lie in one listed tile, few in several: all first pieces, then all second ones, and so on.
