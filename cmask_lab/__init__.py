@@ -14,36 +14,42 @@ from __future__ import annotations
 import sys
 from importlib import import_module
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+from cmask_lab.compiler.compile import CompiledMask, compile
+from cmask_lab.masks import (
+    Mask,
+    anticausal,
+    band,
+    causal,
+    documents,
+    empty,
+    explicit,
+    from_dense,
+    from_spec,
+    full,
+    global_tokens,
+    grid,
+    per_batch,
+    per_head,
+    prefix,
+    rect,
+    repeat,
+    sink,
+    strided,
+    suffix,
+    tiles,
+    tree,
+    window,
+)
+
+if TYPE_CHECKING:
+    from cmask_lab.attention import attention
 
 __version__ = "0.1.0"
 
 _WHERE = {
     "attention": "cmask_lab.attention",
-    "compile": "cmask_lab.compiler.compile",
-    "CompiledMask": "cmask_lab.compiler.compile",
-    "Mask": "cmask_lab.masks.mask",
-    "full": "cmask_lab.masks.regions",
-    "empty": "cmask_lab.masks.regions",
-    "causal": "cmask_lab.masks.regions",
-    "anticausal": "cmask_lab.masks.regions",
-    "window": "cmask_lab.masks.regions",
-    "band": "cmask_lab.masks.regions",
-    "rect": "cmask_lab.masks.regions",
-    "prefix": "cmask_lab.masks.regions",
-    "sink": "cmask_lab.masks.regions",
-    "suffix": "cmask_lab.masks.regions",
-    "global_tokens": "cmask_lab.masks.regions",
-    "strided": "cmask_lab.masks.regions",
-    "documents": "cmask_lab.masks.tables",
-    "tiles": "cmask_lab.masks.tables",
-    "tree": "cmask_lab.masks.tables",
-    "explicit": "cmask_lab.masks.tables",
-    "from_dense": "cmask_lab.masks.tables",
-    "per_batch": "cmask_lab.masks.combinators",
-    "per_head": "cmask_lab.masks.combinators",
-    "repeat": "cmask_lab.masks.placement",
-    "grid": "cmask_lab.masks.grids",
 }
 """Names that are imported on first use, and the module each is in."""
 
@@ -60,7 +66,35 @@ _EXTRAS = {
 }
 """Optional packages: the extra that brings each, and its name in conda."""
 
-__all__ = ["__version__", *_WHERE]
+__all__ = [
+    "CompiledMask",
+    "Mask",
+    "__version__",
+    "anticausal",
+    "attention",
+    "band",
+    "causal",
+    "compile",
+    "documents",
+    "empty",
+    "explicit",
+    "from_dense",
+    "from_spec",
+    "full",
+    "global_tokens",
+    "grid",
+    "per_batch",
+    "per_head",
+    "prefix",
+    "rect",
+    "repeat",
+    "sink",
+    "strided",
+    "suffix",
+    "tiles",
+    "tree",
+    "window",
+]
 
 
 def __getattr__(name: str) -> Any:
