@@ -1,0 +1,156 @@
+"""A mask at the lengths it is exported for: what every target starts from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from cmask_lab.compiler.compile import distinct_masks
+from cmask_lab.compiler.intervals import Int32s, Int64s, IntervalTable
+from cmask_lab.compiler.tiles import TileMap, tile_table
+from cmask_lab.masks.arguments import integer
+from cmask_lab.masks.mask import Mask
+
+
+@dataclass(frozen=True, eq=False)
+class Plane:
+    """Query rows ``q_start … q_start + q_len - 1`` and keys ``0 … kv_len - 1`` of a mask.
+
+    Attributes:
+        masks: the different masks, if the mask differs by batch entry or head; else the mask alone.
+        index: int32 ``(batch or 1, heads or 1)``: which of them a batch entry and head uses.
+    """
+
+    mask: Mask
+    q_len: int
+    kv_len: int
+    q_start: int
+    masks: tuple[Mask, ...]
+    index: Int32s
+
+    @classmethod
+    def of(cls, mask: Mask, q_len: int | None, kv_len: int | None, q_start: int, *, where: str) -> Plane:
+        """The plane; lengths left out are those that the mask was made for.
+
+        Raises:
+            TypeError: no mask, or lengths that are no integers.
+            ValueError: lengths that are needed and can't be told, or that the mask does not fit.
+        """
+        if not isinstance(mask, Mask):
+            raise TypeError(f"{where}: the mask is {type(mask).__name__}; give a cmask_lab mask, such as cm.causal()")
+        made_q, made_k = mask.extent
+        if q_len is None:
+            made = made_q if made_q is not None else made_k
+            if made is None:
+                raise ValueError(f"{where}: {mask!r} has no length of its own; pass q_len, and kv_len if it differs")
+            q_len = max(made - q_start, 0)
+            if kv_len is None and made_k is not None:
+                kv_len = max(made_k, q_start + q_len)
+        q_len, q_start = integer(q_len, f"{where}: q_len"), integer(q_start, f"{where}: q_start")
+        masks, index = distinct_masks(mask)
+        windows = [each._window(q_len, kv_len, q_start) for each in masks]
+        return cls(mask, q_len, windows[0].kv_len, q_start, tuple(masks), index)
+
+    @cached_property
+    def tables(self) -> tuple[IntervalTable, ...]:
+        """The intervals of every different mask."""
+        return tuple(mask.intervals(self.q_len, self.kv_len, self.q_start) for mask in self.masks)
+
+    @property
+    def table(self) -> IntervalTable:
+        """The intervals of the one mask; for targets that take no other."""
+        return self.tables[0]
+
+    def tiles(self, tile: tuple[int, int]) -> TileLists:
+        """The full and partial tiles of all the masks; sides of any power of two."""
+        return TileLists.of([tile_table(table, tile) for table in self.tables])
+
+    @property
+    def title(self) -> str:
+        """The formula and the lengths, for the first line of a source."""
+        part = f", queries from {self.q_start} on" if self.q_start else ""
+        return f"{shortened(self.mask.formula)} ({self.q_len} queries, {self.kv_len} keys{part})"
+
+
+@dataclass(frozen=True)
+class TileLists:
+    """Tiles by tile row, as block-sparse libraries list them; a tile row is ``mask number * q_tiles + query tile``.
+
+    Attributes:
+        run_row, run_start, run_stop: full kv tiles ``[run_start, run_stop)`` of a tile row.
+        partial_row, partial_tile: every other tile that is not empty.
+
+    A tile that hangs over the last row or column is never full here: libraries that test no bounds on full tiles stay
+    inside, and PyTorch's ``create_block_mask`` makes the same lists.
+    """
+
+    q_tiles: int
+    kv_tiles: int
+    masks: int
+    run_row: Int64s
+    run_start: Int64s
+    run_stop: Int64s
+    partial_row: Int64s
+    partial_tile: Int64s
+
+    @classmethod
+    def of(cls, maps: list[TileMap]) -> TileLists:
+        parts = [_ragged_demoted(tiles, number * tiles.q_tiles) for number, tiles in enumerate(maps)]
+        first = maps[0]
+        return cls(first.q_tiles, first.kv_tiles, len(maps), *(np.concatenate(p) for p in zip(*parts, strict=True)))
+
+    def full_tiles(self) -> tuple[Int64s, Int64s]:
+        """Tile row and kv tile of every full tile, in order."""
+        size = self.run_stop - self.run_start
+        first = np.repeat(self.run_start - (np.cumsum(size) - size), size)
+        return np.repeat(self.run_row, size), np.arange(size.sum()) + first
+
+
+def _ragged_demoted(tiles: TileMap, first_row: int) -> tuple[Int64s, ...]:
+    row, start, stop = tiles.run_row, tiles.run_start, tiles.run_stop
+    demoted_row, demoted_tile = [tiles.partial_row], [tiles.partial_tile]
+    if tiles.kv_len % tiles.kv_tile:
+        at_end = stop == tiles.kv_tiles
+        demoted_row.append(row[at_end])
+        demoted_tile.append(stop[at_end] - 1)
+        stop = stop - at_end
+    if tiles.q_len % tiles.q_tile:
+        last = row == tiles.q_tiles - 1
+        size = (stop - start)[last]
+        demoted_row.append(np.repeat(row[last], size))
+        demoted_tile.append(np.concatenate([np.arange(0), *map(np.arange, start[last], stop[last])]))
+        row, start, stop = row[~last], start[~last], stop[~last]
+    kept = start < stop
+    partial_row, partial_tile = np.concatenate(demoted_row), np.concatenate(demoted_tile)
+    in_order = np.lexsort((partial_tile, partial_row))
+    return (
+        row[kept] + first_row,
+        start[kept],
+        stop[kept],
+        partial_row[in_order] + first_row,
+        partial_tile[in_order],
+    )
+
+
+def shortened(text: str, most: int = 60) -> str:
+    """Text cut for a title."""
+    return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
+def one_mask_only(plane: Plane, target: str) -> str | None:
+    """Why a target that knows one mask for all heads can't take this one; None if it can."""
+    if len(plane.masks) == 1:
+        return None
+    kinds = " and ".join(
+        name for name, count in zip(("batch entry", "head"), plane.index.shape, strict=True) if count > 1
+    )
+    return f"{target} has one mask for the whole call and this one differs by {kinds}; export each of its masks alone"
+
+
+def refuse_unknown(options: dict[str, Any], where: str) -> None:
+    """Options that a target doesn't have."""
+    if options:
+        raise TypeError(f"{where}: unknown option {next(iter(options))!r}")
