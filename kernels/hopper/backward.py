@@ -1,0 +1,482 @@
+"""Backward attention on Hopper (sm_90): kv-tile-major, one persistent program a multiprocessor.
+
+Who does what in a program, by warps:
+
+====================  ==========================================================================================
+consumers             two warpgroups (four warps each, 240 registers a thread); each owns 64 of the tile's 128
+                      keys and keeps its dK and dV in registers over all query tiles that see them
+producer              one warp (24 registers): brings K and V once for a kv tile, then Q, dO, LSE and delta of
+                      one query tile after another, by TMA
+====================  ==========================================================================================
+
+For a query tile of ``BLOCK_Q`` rows a consumer computes, transposed so that the results stay in its registers,
+
+    Sᵀ = K Qᵀ        dPᵀ = V dOᵀ        Pᵀ = exp2(Sᵀ - LSE)        dSᵀ = Pᵀ · (dPᵀ - delta)
+    dV += Pᵀ dO      dK += dSᵀ Q
+
+and puts its half of dS into shared memory. When both halves are there, each consumer computes half of ``dQ = dS K`` (half the
+columns for head dimension 128, half the rows for 64) and adds it to the float32 gradient in global memory by a TMA reduction.
+The order of these additions varies from run to run; :mod:`query_gradient` has the variant in which it doesn't.
+
+Work items are those of the transposed descriptor (:mod:`schedule`): with grouped heads, the ``HEAD_GROUP`` records of the
+query heads that share a key head follow one another, and dK and dV are written after the last.
+"""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
+from triton.experimental.gluon.language.nvidia.hopper import (
+    fence_async_shared,
+    mbarrier,
+    tma,
+    warpgroup_mma,
+    warpgroup_mma_wait,
+)
+
+from cmask_lab.compiler.compile import CompiledMask
+from cmask_lab.kernels.hopper.device import (
+    KEY_FREE,
+    TURN,
+    VALUE_FREE,
+    barrier_arrive,
+    barrier_sync,
+    fast_tanh,
+    next_stage,
+    pattern_words,
+    where_visible,
+)
+from cmask_lab.kernels.hopper.gluon_names import partition_barrier, tma_reduce_add
+from cmask_lab.kernels.hopper.launch import (
+    accumulator_descriptor,
+    padded_head_dim,
+    programs_of,
+    row_descriptor,
+    score_scales,
+    tile_descriptor,
+    tma_ready,
+    with_positive_scale,
+)
+from cmask_lab.kernels.hopper.schedule import BACKWARD_TILE, ITEM_WORDS, backward_schedule
+from cmask_lab.kernels.registry import Options
+
+QUERY_FREE = KEY_FREE
+"""First of two named barriers: stage of queries may be filled again."""
+GRAD_FREE = VALUE_FREE
+"""First of two: stage of output gradients may be filled again."""
+WORDS = gl.constexpr(ITEM_WORDS)
+PRODUCER_SYNC = gl.constexpr(2 * 128 + 32)
+STAGES = gl.constexpr(2)
+KV_TILE = gl.constexpr(128)
+
+
+@gluon.jit
+def _producer(
+    query_tma, grad_tma, key_tma, value_tma, lse_tma, delta_tma, query_tiles, grad_tiles, key_tile, value_tile,
+    lse_rows, delta_rows, kv_full, kv_free, query_full, grad_full,
+    program_items, items, partial_tile, run_start, run_stop, heads, q_rows,
+    Q_TILE: gl.constexpr, BLOCK_Q: gl.constexpr, HEAD_GROUP: gl.constexpr,
+):  # fmt: skip
+    stage = 0
+    kv_phase = 1
+    for item in range(gl.load(program_items + gl.program_id(0)), gl.load(program_items + gl.program_id(0) + 1)):
+        first = items + item * (HEAD_GROUP * WORDS)
+        key_start = gl.load(first)
+        batch = gl.load(first + 1) // heads
+        kv_head = gl.load(first + 1) % heads // HEAD_GROUP
+        mbarrier.wait(kv_free, kv_phase)
+        kv_phase ^= 1
+        mbarrier.expect(kv_full, key_tma.block_type.nbytes + value_tma.block_type.nbytes)
+        tma.async_copy_global_to_shared(key_tma, [batch, kv_head, key_start, 0], kv_full, key_tile)
+        tma.async_copy_global_to_shared(value_tma, [batch, kv_head, key_start, 0], kv_full, value_tile)
+        for member in range(HEAD_GROUP):
+            record = first + member * WORDS
+            head_index = gl.load(record + 1)
+            head = head_index % heads
+            partial = gl.load(record + 2)
+            partial_stop = partial + gl.load(record + 3)
+            run = gl.load(record + 4)
+            last_run = run + gl.load(record + 5)
+            while (partial < partial_stop) | (run < last_run):
+                if partial < partial_stop:
+                    start = gl.load(partial_tile + partial) * Q_TILE
+                    stop = start + Q_TILE
+                    partial += 1
+                else:
+                    start = gl.load(run_start + run) * Q_TILE
+                    stop = gl.load(run_stop + run) * Q_TILE
+                    run += 1
+                while start < stop:
+                    barrier_sync(QUERY_FREE + stage, PRODUCER_SYNC)
+                    mbarrier.expect(query_full.index(stage), query_tma.block_type.nbytes + BLOCK_Q * 4)
+                    tma.async_copy_global_to_shared(
+                        query_tma, [batch, head, start, 0], query_full.index(stage), query_tiles.index(stage)
+                    )
+                    tma.async_copy_global_to_shared(
+                        lse_tma, [head_index * q_rows + start], query_full.index(stage), lse_rows.index(stage)
+                    )
+                    barrier_sync(GRAD_FREE + stage, PRODUCER_SYNC)
+                    mbarrier.expect(grad_full.index(stage), grad_tma.block_type.nbytes + BLOCK_Q * 4)
+                    tma.async_copy_global_to_shared(
+                        grad_tma, [batch, head, start, 0], grad_full.index(stage), grad_tiles.index(stage)
+                    )
+                    tma.async_copy_global_to_shared(
+                        delta_tma, [head_index * q_rows + start], grad_full.index(stage), delta_rows.index(stage)
+                    )
+                    stage = (stage + 1) % STAGES
+                    start += BLOCK_Q
+
+
+@gluon.jit
+def _step(
+    dq_tma, own_keys, own_values, key_half, query_tiles, grad_tiles, lse_rows, delta_rows, score_grads, dq_tile,
+    query_full, grad_full, stage, phase, head_index, query_start, dk, dv, score_scale, tanh_scale, masked, words,
+    CONSUMER: gl.constexpr, BLOCK_Q: gl.constexpr, HEAD_DIM: gl.constexpr, SOFTMAX: gl.constexpr, SOFTCAP: gl.constexpr,
+    WITH_DQ: gl.constexpr,
+):  # fmt: skip
+    """One block of queries: adds to dk and dv, and to dQ in global memory."""
+    scores_layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, BLOCK_Q, 16])
+    out_layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, HEAD_DIM, 16])
+    dq_layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, 64, 16])
+    operand: gl.constexpr = gl.DotOperandLayout(operand_index=0, parent=out_layout, k_width=2)
+    per_query: gl.constexpr = gl.SliceLayout(0, scores_layout)
+    dtype: gl.constexpr = query_tiles.dtype
+    query = query_tiles.index(stage)
+    grad = grad_tiles.index(stage)
+    zeros = gl.zeros([64, BLOCK_Q], gl.float32, scores_layout)
+
+    mbarrier.wait(query_full.index(stage), phase)
+    scores = warpgroup_mma(own_keys, query.permute((1, 0)), zeros, use_acc=False, is_async=True)
+    mbarrier.wait(grad_full.index(stage), phase)
+    weight_grads = warpgroup_mma(own_values, grad.permute((1, 0)), zeros, use_acc=False, is_async=True)
+    if SOFTMAX:
+        lse = lse_rows.index(stage).load(per_query)
+    scores = warpgroup_mma_wait(1, deps=(scores,))
+    if SOFTCAP:
+        scores = fast_tanh(scores * tanh_scale)
+        cap_slope = 1.0 - scores * scores
+    if SOFTMAX:
+        weights = gl.exp2(scores * score_scale - lse[None, :])
+        if masked != 0:
+            weights = where_visible(weights, words, 0.0)
+        slope = weights
+    else:
+        half = scores * score_scale
+        sigmoid = 0.5 + 0.5 * fast_tanh(half)
+        weights = 2.0 * half * sigmoid
+        slope = sigmoid + weights * (1.0 - sigmoid)
+        if masked != 0:
+            weights = where_visible(weights, words, 0.0)
+            slope = where_visible(slope, words, 0.0)
+    if SOFTCAP:
+        slope = slope * cap_slope
+    weights = weights.to(dtype)
+    if SOFTMAX:
+        delta = delta_rows.index(stage).load(per_query)
+        weight_grads = warpgroup_mma_wait(0, deps=(weight_grads,))
+        score_grad = (slope * (weight_grads - delta[None, :])).to(dtype)
+    else:
+        weight_grads = warpgroup_mma_wait(0, deps=(weight_grads,))
+        score_grad = (slope * weight_grads).to(dtype)
+    dv = warpgroup_mma(gl.convert_layout(weights, operand), grad, dv, is_async=True)
+    score_grad_operand = gl.convert_layout(score_grad, operand)
+    if WITH_DQ:
+        score_grads.index(stage).slice(CONSUMER * 64, 64, dim=0).store(score_grad)
+        fence_async_shared()
+        tma.store_wait(0)
+        # Both halves of dS are written, and the last addition to dQ has left dq_tile.
+        barrier_sync(TURN, 256)
+        all_score_grads = score_grads.index(stage).permute((1, 0))
+        if HEAD_DIM == 64:
+            all_score_grads = all_score_grads.slice(CONSUMER * 64, 64, dim=0)
+        dq_zeros = gl.zeros([64, 64], gl.float32, dq_layout)
+        dq = warpgroup_mma(all_score_grads, key_half, dq_zeros, use_acc=False, is_async=True)
+        dk = warpgroup_mma(score_grad_operand, query, dk, is_async=True)
+        dv, dq = warpgroup_mma_wait(1, deps=(dv, dq))
+        barrier_arrive(GRAD_FREE + stage, PRODUCER_SYNC)
+        dq_tile.store(dq)
+        fence_async_shared()
+        partition_barrier()
+        if HEAD_DIM == 64:
+            tma_reduce_add(dq_tma, [head_index, query_start + CONSUMER * 64, 0], dq_tile)
+        else:
+            tma_reduce_add(dq_tma, [head_index, query_start, CONSUMER * 64], dq_tile)
+    else:
+        dk = warpgroup_mma(score_grad_operand, query, dk, is_async=True)
+        dv = warpgroup_mma_wait(1, deps=(dv,))
+        barrier_arrive(GRAD_FREE + stage, PRODUCER_SYNC)
+    dk, score_grad_operand = warpgroup_mma_wait(0, deps=(dk, score_grad_operand))
+    barrier_arrive(QUERY_FREE + stage, PRODUCER_SYNC)
+    return dk, dv
+
+
+@gluon.jit
+def _consumer(
+    dq_tma, dk_tma, dv_tma, query_tiles, grad_tiles, key_tile, value_tile, lse_rows, delta_rows, score_grads, dq_tiles,
+    kv_full, kv_free, query_full, grad_full, program_items, items, partial_tile, partial_pattern, run_start, run_stop,
+    patterns, score_scale, tanh_scale, dk_scale, dv_scale, heads,
+    CONSUMER: gl.constexpr, Q_TILE: gl.constexpr, BLOCK_Q: gl.constexpr, HEAD_DIM: gl.constexpr,
+    HEAD_GROUP: gl.constexpr, SOFTMAX: gl.constexpr, SOFTCAP: gl.constexpr, WITH_DQ: gl.constexpr,
+):  # fmt: skip
+    scores_layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, BLOCK_Q, 16])
+    out_layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, HEAD_DIM, 16])
+    dtype: gl.constexpr = query_tiles.dtype
+    rows = CONSUMER * 64 + gl.arange(0, 64, gl.SliceLayout(1, scores_layout))
+    own_keys = key_tile.slice(CONSUMER * 64, 64, dim=0)
+    own_values = value_tile.slice(CONSUMER * 64, 64, dim=0)
+    if HEAD_DIM == 64:
+        key_half = key_tile
+    else:
+        key_half = key_tile.slice(CONSUMER * 64, 64, dim=1)
+    dq_tile = dq_tiles.index(CONSUMER)
+    # After the loop the same memory stages dK and dV for their TMA stores.
+    stage_layout: gl.constexpr = gl.NVMMASharedLayout(128, 16, 2)
+    dk_stage = dq_tiles.index(CONSUMER)._reinterpret(dtype, [64, HEAD_DIM], stage_layout)
+    dv_stage = score_grads.index(CONSUMER)._reinterpret(dtype, [64, HEAD_DIM], stage_layout)
+
+    for s in gl.static_range(STAGES):
+        barrier_arrive(QUERY_FREE + s, PRODUCER_SYNC)
+        barrier_arrive(GRAD_FREE + s, PRODUCER_SYNC)
+    stage = 0
+    phase = 0
+    kv_phase = 0
+    for item in range(gl.load(program_items + gl.program_id(0)), gl.load(program_items + gl.program_id(0) + 1)):
+        first = items + item * (HEAD_GROUP * WORDS)
+        key_start = gl.load(first)
+        dk = gl.zeros([64, HEAD_DIM], gl.float32, out_layout)
+        dv = gl.zeros([64, HEAD_DIM], gl.float32, out_layout)
+        mbarrier.wait(kv_full, kv_phase)
+        kv_phase ^= 1
+        for member in range(HEAD_GROUP):
+            record = first + member * WORDS
+            head_index = gl.load(record + 1)
+            partial = gl.load(record + 2)
+            partials = gl.load(record + 3)
+            run = gl.load(record + 4)
+            runs = gl.load(record + 5)
+            # One loop body for masked and unmasked tiles: a second copy of it would cost registers.
+            for t in range(partials + runs):
+                masked = (t < partials).to(gl.int32)
+                words = pattern_words(
+                    patterns, gl.load(partial_pattern + (partial + t) * masked), rows, KV_TILE, scores_layout, BLOCK_Q
+                )
+                if masked != 0:
+                    start = gl.load(partial_tile + partial + t) * Q_TILE
+                    stop = start + Q_TILE
+                else:
+                    start = gl.load(run_start + run + t - partials) * Q_TILE
+                    stop = gl.load(run_stop + run + t - partials) * Q_TILE
+                for query_start in range(start, stop, BLOCK_Q):
+                    dk, dv = _step(
+                        dq_tma, own_keys, own_values, key_half, query_tiles, grad_tiles, lse_rows, delta_rows,
+                        score_grads, dq_tile, query_full, grad_full, stage, phase, head_index, query_start, dk, dv,
+                        score_scale, tanh_scale, masked, words,
+                        CONSUMER, BLOCK_Q, HEAD_DIM, SOFTMAX, SOFTCAP, WITH_DQ,
+                    )  # fmt: skip
+                    words = words >> (BLOCK_Q // 4)
+                    stage, phase = next_stage(stage, phase, STAGES)
+        mbarrier.arrive(kv_free, count=1)
+        tma.store_wait(0)
+        # The other consumer has read the last dS.
+        barrier_sync(TURN + 1, 256)
+        dk_stage.store((dk * dk_scale).to(dtype))
+        dv_stage.store((dv * dv_scale).to(dtype))
+        fence_async_shared()
+        partition_barrier()
+        kv_head_index = gl.load(first + 1) // HEAD_GROUP
+        tma.async_copy_shared_to_global(dk_tma, [kv_head_index, key_start + CONSUMER * 64, 0], dk_stage)
+        tma.async_copy_shared_to_global(dv_tma, [kv_head_index, key_start + CONSUMER * 64, 0], dv_stage)
+        tma.store_wait(0)
+        barrier_sync(TURN + 1, 256)
+
+
+@gluon.jit(do_not_specialize=["heads"])
+def backward_kernel(
+    query_tma, grad_tma, key_tma, value_tma, lse_tma, delta_tma, dq_tma, dk_tma, dv_tma,
+    program_items, items, partial_tile, partial_pattern, run_start, run_stop, patterns,
+    score_scale, tanh_scale, dk_scale, dv_scale, heads, q_rows,
+    Q_TILE: gl.constexpr, BLOCK_Q: gl.constexpr, HEAD_DIM: gl.constexpr, HEAD_GROUP: gl.constexpr,
+    SOFTMAX: gl.constexpr, SOFTCAP: gl.constexpr, WITH_DQ: gl.constexpr,
+):  # fmt: skip
+    """Shared memory, barriers, and the split into partitions. See :func:`backward` for the arguments."""
+    dtype: gl.constexpr = query_tma.dtype
+    tile_layout: gl.constexpr = gl.NVMMASharedLayout(128, 16, 2)
+    dq_layout: gl.constexpr = gl.NVMMASharedLayout(128, 32, 2)
+    barrier_layout: gl.constexpr = mbarrier.MBarrierLayout()
+    key_tile = gl.allocate_shared_memory(dtype, [KV_TILE, HEAD_DIM], tile_layout)
+    value_tile = gl.allocate_shared_memory(dtype, [KV_TILE, HEAD_DIM], tile_layout)
+    query_tiles = gl.allocate_shared_memory(dtype, [STAGES, BLOCK_Q, HEAD_DIM], tile_layout)
+    grad_tiles = gl.allocate_shared_memory(dtype, [STAGES, BLOCK_Q, HEAD_DIM], tile_layout)
+    score_grads = gl.allocate_shared_memory(dtype, [STAGES, KV_TILE, BLOCK_Q], tile_layout)
+    dq_tiles = gl.allocate_shared_memory(gl.float32, [2, 64, 64], dq_layout)
+    lse_rows = gl.allocate_shared_memory(gl.float32, [STAGES, BLOCK_Q], lse_tma.layout)
+    delta_rows = gl.allocate_shared_memory(gl.float32, [STAGES, BLOCK_Q], lse_tma.layout)
+    kv_full = gl.allocate_shared_memory(gl.int64, [1], barrier_layout)
+    kv_free = gl.allocate_shared_memory(gl.int64, [1], barrier_layout)
+    query_full = gl.allocate_shared_memory(gl.int64, [STAGES, 1], barrier_layout)
+    grad_full = gl.allocate_shared_memory(gl.int64, [STAGES, 1], barrier_layout)
+    mbarrier.init(kv_full, count=1)
+    mbarrier.init(kv_free, count=2)
+    for s in gl.static_range(STAGES):
+        mbarrier.init(query_full.index(s), count=1)
+        mbarrier.init(grad_full.index(s), count=1)
+    fence_async_shared()
+    gl.warp_specialize([
+        (_consumer, (
+            dq_tma, dk_tma, dv_tma, query_tiles, grad_tiles, key_tile, value_tile, lse_rows, delta_rows, score_grads,
+            dq_tiles, kv_full, kv_free, query_full, grad_full, program_items, items, partial_tile, partial_pattern,
+            run_start, run_stop, patterns, score_scale, tanh_scale, dk_scale, dv_scale, heads,
+            0, Q_TILE, BLOCK_Q, HEAD_DIM, HEAD_GROUP, SOFTMAX, SOFTCAP, WITH_DQ,
+        )),
+        (_consumer, (
+            dq_tma, dk_tma, dv_tma, query_tiles, grad_tiles, key_tile, value_tile, lse_rows, delta_rows, score_grads,
+            dq_tiles, kv_full, kv_free, query_full, grad_full, program_items, items, partial_tile, partial_pattern,
+            run_start, run_stop, patterns, score_scale, tanh_scale, dk_scale, dv_scale, heads,
+            1, Q_TILE, BLOCK_Q, HEAD_DIM, HEAD_GROUP, SOFTMAX, SOFTCAP, WITH_DQ,
+        )),
+        (_producer, (
+            query_tma, grad_tma, key_tma, value_tma, lse_tma, delta_tma, query_tiles, grad_tiles, key_tile, value_tile,
+            lse_rows, delta_rows, kv_full, kv_free, query_full, grad_full,
+            program_items, items, partial_tile, run_start, run_stop, heads, q_rows, Q_TILE, BLOCK_Q, HEAD_GROUP,
+        )),
+    ], [4, 1], [240, 24])  # fmt: skip
+
+
+@triton.jit
+def prepare_kernel(
+    out, grad_out, grad_lse, lse, base2_lse, delta, dq, heads, q_len, q_rows, head_dim,
+    out_batch, out_head, out_row, grad_batch, grad_head, grad_row, grad_column, lse_batch, lse_head, lse_row,
+    SOFTMAX: tl.constexpr, WITH_GRAD_LSE: tl.constexpr, WITH_DQ: tl.constexpr, HEAD_DIM: tl.constexpr, ROWS: tl.constexpr,
+):  # fmt: skip
+    """For ``ROWS`` rows of one head: delta = sum(O · dO) - dLSE, LSE in base 2 (+inf where nothing is seen), dQ = 0."""
+    row_blocks = tl.cdiv(q_rows, ROWS)
+    head_index = tl.program_id(0) // row_blocks
+    rows = tl.program_id(0) % row_blocks * ROWS + tl.arange(0, ROWS)
+    columns = tl.arange(0, HEAD_DIM)
+    batch = (head_index // heads).to(tl.int64)
+    head = (head_index % heads).to(tl.int64)
+    line = head_index.to(tl.int64) * q_rows + rows
+    inside = rows < q_len
+    if SOFTMAX:
+        cells = inside[:, None] & (columns < head_dim)[None, :]
+        at_row = rows.to(tl.int64)[:, None]
+        o = tl.load(out + batch * out_batch + head * out_head + at_row * out_row + columns[None, :], cells, 0.0)
+        grad_rows = grad_out + batch * grad_batch + head * grad_head + at_row * grad_row
+        g = tl.load(grad_rows + columns.to(tl.int64)[None, :] * grad_column, cells, 0.0)
+        d = tl.sum(o.to(tl.float32) * g.to(tl.float32), 1)
+        natural = tl.load(lse + (head_index.to(tl.int64) * q_len + rows), inside, float("-inf"))
+        sees = natural > float("-inf")
+        if WITH_GRAD_LSE:
+            grad_lse_rows = grad_lse + batch * lse_batch + head * lse_head + rows.to(tl.int64) * lse_row
+            d -= tl.load(grad_lse_rows, inside, 0.0).to(tl.float32)
+        tl.store(delta + line, tl.where(sees, d, 0.0))
+        tl.store(base2_lse + line, tl.where(sees, natural * 1.4426950408889634, float("inf")))
+    if WITH_DQ:
+        cells = (rows < q_rows)[:, None] & (columns < HEAD_DIM)[None, :]
+        tl.store(dq + line[:, None] * HEAD_DIM + columns[None, :], tl.zeros([ROWS, HEAD_DIM], tl.float32), cells)
+
+
+@triton.jit
+def finish_kernel(
+    dq_sum, dq, scale, q_len, q_rows, head_dim, HEAD_DIM: tl.constexpr, ROWS: tl.constexpr
+):  # fmt: skip
+    """dQ in the dtype of Q: the float32 sums times the scale."""
+    row_blocks = tl.cdiv(q_len, ROWS)
+    head_index = (tl.program_id(0) // row_blocks).to(tl.int64)
+    rows = tl.program_id(0) % row_blocks * ROWS + tl.arange(0, ROWS)
+    columns = tl.arange(0, HEAD_DIM)
+    cells = (rows < q_len)[:, None] & (columns < head_dim)[None, :]
+    sums = tl.load(dq_sum + ((head_index * q_rows + rows) * HEAD_DIM)[:, None] + columns[None, :], cells, 0.0)
+    target = dq + ((head_index * q_len + rows) * head_dim)[:, None] + columns[None, :]
+    tl.store(target, (sums * scale).to(dq.dtype.element_ty), cells)
+
+
+PREPARE_ROWS = 64
+
+
+def backward(
+    grad_out: torch.Tensor,
+    grad_lse: torch.Tensor | None,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    out: torch.Tensor,
+    lse: torch.Tensor | None,
+    compiled: CompiledMask,
+    options: Options,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor | None]:
+    """Run the kernels: gradients of query, key, value and sinks; see ``Backend.backward``."""
+    batch, heads, q_len, real_dim = query.shape
+    kv_heads, kv_len = key.shape[1], key.shape[2]
+    device = query.device
+    dq = torch.empty((batch, heads, q_len, real_dim), dtype=query.dtype, device=device)
+    dk = torch.empty((batch, kv_heads, kv_len, real_dim), dtype=query.dtype, device=device)
+    dv = torch.empty_like(dk)
+    head_dim = padded_head_dim(real_dim)
+    softmax = options.activation == "softmax"
+    # Rows of every head padded to whole tiles: no block of LSE, delta or dQ touches the next head.
+    q_rows = -(-q_len // 128) * 128
+    base2_lse = torch.empty((batch * heads, q_rows), dtype=torch.float32, device=device)
+    delta = torch.empty_like(base2_lse)
+    if q_len == 0 or kv_len == 0 or batch * heads == 0:
+        # Without keys the lse of every row is its sink.
+        dsinks = None if options.sinks is None else torch.zeros_like(options.sinks, dtype=torch.float32)
+        if dsinks is not None and grad_lse is not None:
+            dsinks += grad_lse.sum((0, 2))
+        return dq.zero_(), dk.zero_(), dv.zero_(), dsinks
+    dq_sum = torch.empty((batch * heads, q_rows, head_dim), dtype=torch.float32, device=device)
+    prepare_kernel[(batch * heads * (q_rows // PREPARE_ROWS),)](
+        out, grad_out, grad_lse, lse, base2_lse, delta, dq_sum, heads, q_len, q_rows, real_dim,
+        *out.stride()[:3], *grad_out.stride(), *(grad_lse.stride() if grad_lse is not None else (0, 0, 0)),
+        SOFTMAX=softmax, WITH_GRAD_LSE=grad_lse is not None, WITH_DQ=True, HEAD_DIM=head_dim, ROWS=PREPARE_ROWS,
+    )  # fmt: skip
+    dq_scale = options.scale / options.normalizer
+    query, key, value, grad_out = (tma_ready(tensor) for tensor in (query, key, value, grad_out))
+    if options.scale <= 0:
+        query, options = with_positive_scale(query, options)
+    work = backward_schedule(compiled, batch, heads, kv_heads, programs_of(device))
+    block_q = 64 if head_dim == 128 else 128
+    score_scale, tanh_scale = score_scales(options)
+    backward_kernel[(work.programs,)](
+        tile_descriptor(query, block_q),
+        tile_descriptor(grad_out, block_q),
+        tile_descriptor(key, KV_TILE.value),
+        tile_descriptor(value, KV_TILE.value),
+        row_descriptor(base2_lse, block_q),
+        row_descriptor(delta, block_q),
+        accumulator_descriptor(dq_sum),
+        tile_descriptor(dk.view(batch * kv_heads, kv_len, real_dim), 64),
+        tile_descriptor(dv.view(batch * kv_heads, kv_len, real_dim), 64),
+        work.program_items,
+        work.items,
+        work.partial_tile,
+        work.partial_pattern,
+        work.run_start,
+        work.run_stop,
+        work.patterns,
+        score_scale,
+        tanh_scale,
+        options.scale / options.normalizer,
+        1.0 / options.normalizer,
+        heads,
+        q_rows,
+        Q_TILE=BACKWARD_TILE[0],
+        BLOCK_Q=block_q,
+        HEAD_DIM=head_dim,
+        HEAD_GROUP=heads // kv_heads,
+        SOFTMAX=softmax,
+        SOFTCAP=options.softcap > 0,
+        WITH_DQ=True,
+        num_warps=4,
+    )
+    finish_kernel[(batch * heads * -(-q_len // PREPARE_ROWS),)](
+        dq_sum, dq, dq_scale, q_len, q_rows, real_dim, HEAD_DIM=head_dim, ROWS=PREPARE_ROWS
+    )
+    dsinks = None
+    if options.sinks is not None:
+        weight = torch.exp(options.sinks.float()[None, :, None] - lse)
+        dsinks = -(weight * delta.view(batch, heads, q_rows)[:, :, :q_len]).sum((0, 2))
+    return dq, dk, dv, dsinks

@@ -1,0 +1,105 @@
+"""Device functions that the forward and the backward kernel share: named barriers, and patterns applied to scores.
+
+**Named barriers.** A multiprocessor has 16 hardware barriers for each program. Triton takes 0 and 1 and one more for every
+worker partition of four warps, from 2 up; the numbers below are free. A consumer that is done with a shared-memory stage
+*arrives* (and goes on), the producer warp *syncs* (and waits). An mbarrier could do the same, but Triton puts a barrier of
+the whole partition before every ``mbarrier.arrive``; this one costs each warp a single instruction.
+
+**Patterns.** An accumulator of ``wgmma`` gives one thread, of each of its rows, the columns ``8 k + 2 w + e`` for one
+``w`` in 0…3, all ``k``, and ``e`` in 0…1. The schedule stores word ``w`` of a row with exactly these columns in bit
+``2 k + e``, so a thread loads one word for each of its rows and no bit has to travel between threads.
+"""
+
+from __future__ import annotations
+
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
+
+KEY_FREE = gl.constexpr(5)
+"""First of up to four named barriers: stage of keys may be filled again (in backward: of queries)."""
+VALUE_FREE = gl.constexpr(9)
+"""First of up to four: stage of values may be filled again (in backward: of output gradients)."""
+TURN = gl.constexpr(13)
+"""First of two: a warpgroup's turn to use the tensor cores (in backward: dS is complete, dS may be overwritten)."""
+_PIN = gl.constexpr(
+    "{.reg .pred p; .reg .f32 a, b; add.f32 a, $4, $5; add.f32 b, $6, $7; add.f32 a, a, b; "
+    "setp.gt.f32 p, a, 0f7149F2CA; @p bar.arrive 15, 256; "
+    "mov.b32 $0, $4; mov.b32 $1, $5; mov.b32 $2, $6; mov.b32 $3, $7;}"
+)
+"""Four sums in, the same four out; an arrival at barrier 15, which nothing else uses, if they add up to more than 1e30."""
+
+
+@gluon.jit
+def barrier_sync(number, threads: gl.constexpr):
+    """Arrive at a named barrier and wait until ``threads`` threads have."""
+    gl.inline_asm_elementwise(
+        f"bar.sync $1, {threads}; mov.b32 $0, $1;", "=r,r", [gl.to_tensor(number)], gl.int32, is_pure=False, pack=1
+    )
+
+
+@gluon.jit
+def barrier_arrive(number, threads: gl.constexpr):
+    """Arrive at a named barrier at which ``threads`` threads meet; don't wait."""
+    gl.inline_asm_elementwise(
+        f"bar.arrive $1, {threads}; mov.b32 $0, $1;", "=r,r", [gl.to_tensor(number)], gl.int32, is_pure=False, pack=1
+    )
+
+
+@gluon.jit
+def pin_before(sums):
+    """Returns ``sums`` (float32, each below 1e30), which must then be computed before any later barrier or wgmma wait.
+
+    The wait for a wgmma names no registers, so ptxas sinks the exponentials below it, where they no longer overlap with the
+    tensor cores (497 instead of 612 TFLOP/s on an H200, 2026-12-01). A barrier arrival can't be moved past the wait; this
+    one depends on the sums and is never taken, in a way that ptxas can't prove.
+    """
+    return gl.inline_asm_elementwise(
+        _PIN, "=f,=f,=f,=f,f,f,f,f", [sums], gl.float32, is_pure=False, pack=4
+    )
+
+
+@gluon.jit
+def fast_tanh(x):
+    """``tanh`` by the special-function unit; absolute error at most 2^-11, below that of a bfloat16."""
+    return gl.inline_asm_elementwise("tanh.approx.f32 $0, $1;", "=f,f", [x], gl.float32, is_pure=True, pack=1)
+
+
+@gluon.jit
+def pattern_words(patterns, number, rows, PATTERN_ROWS: gl.constexpr, scores_layout: gl.constexpr, COLUMNS: gl.constexpr):
+    """The words of ``rows`` of pattern ``number``: int32 ``(64, 4)``, one word for each row that a thread owns."""
+    quads: gl.constexpr = gl.reshape(gl.zeros([64, COLUMNS], gl.float32, scores_layout), [64, COLUMNS // 8, 4, 2]).type.layout
+    words: gl.constexpr = gl.SliceLayout(1, gl.SliceLayout(3, quads))
+    row = gl.convert_layout(rows, gl.SliceLayout(1, words))
+    word = gl.arange(0, 4, gl.SliceLayout(0, words))
+    return gl.load(patterns + ((number * PATTERN_ROWS + row) * 4)[:, None] + word[None, :])
+
+
+@gluon.jit
+def where_visible(values, words, otherwise: gl.constexpr):
+    """``values (64, columns)`` where the bit of the cell is set, ``otherwise`` elsewhere; columns start at bit 0."""
+    COLUMNS: gl.constexpr = values.shape[1]
+    quads = gl.reshape(values, [64, COLUMNS // 8, 4, 2])
+    pairs: gl.constexpr = gl.SliceLayout(0, gl.SliceLayout(2, quads.type.layout))
+    k = gl.arange(0, COLUMNS // 8, gl.SliceLayout(1, pairs))
+    e = gl.arange(0, 2, gl.SliceLayout(0, pairs))
+    bit = 1 << (2 * k[:, None] + e[None, :])
+    visible = (words[:, None, :, None] & bit[None, :, None, :]) != 0
+    chosen = gl.reshape(gl.where(visible, quads, otherwise), [64, COLUMNS])
+    return gl.convert_layout(chosen, values.type.layout, assert_trivial=True)
+
+
+@gluon.jit
+def partial_row_sums(values):
+    """Row sums as far as one thread can add: float32 ``(64, 8)``, eight partial sums a row, no shuffles."""
+    COLUMNS: gl.constexpr = values.shape[1]
+    return gl.sum(gl.reshape(values, [64, COLUMNS // 8, 8]), 1)
+
+
+@gluon.jit
+def next_stage(stage, phase, STAGES: gl.constexpr):
+    """The stage after ``stage`` of a ring, and the phase its barriers are in."""
+    stage += 1
+    if stage == STAGES:
+        stage = 0
+        phase ^= 1
+    return stage, phase
