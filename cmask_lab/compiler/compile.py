@@ -219,6 +219,8 @@ def compile(
             )
         token_order, order_name = choose_order(masks, q_len, order, checked_tile or (128, 128))
     if token_order is not None:
+        for each in masks:
+            each._window(q_len, keys, q_start)  # a permuted mask has the extent of its permutation: check this one
         masks = [each.take(q=token_order, k=token_order) for each in masks]
     tables = tuple(each.intervals(q_len, keys, q_start) for each in masks)
     maps = tuple([tile_table(table, checked_tile) for table in tables] if checked_tile else cheapest_tiles(tables))

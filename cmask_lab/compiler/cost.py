@@ -41,9 +41,14 @@ def predicted_cost(tiles: TileMap) -> float:
     >>> predicted_cost(tile_table(IntervalTable.full(256, 256), (128, 128)))
     6.0
     """
+    return float(_row_costs(tiles).sum())
+
+
+def _row_costs(tiles: TileMap) -> np.ndarray:
     rate = RELATIVE_RATE.get((tiles.q_tile, tiles.kv_tile), min(RELATIVE_RATE.values()))
-    area = tiles.q_tile * tiles.kv_tile / (128 * 128)
-    return float(row_cost(tiles.full_per_row, tiles.partial_per_row).sum() * area / rate)
+    tile = tiles.q_tile * tiles.kv_tile / (128 * 128) / rate
+    in_loop = row_cost(tiles.full_per_row, tiles.partial_per_row) - TILE_ROW_START
+    return in_loop * tile + TILE_ROW_START * tiles.q_tile / 128
 
 
 def predicted_ms(
@@ -56,9 +61,8 @@ def predicted_ms(
         processors: multiprocessors; no pass is quicker than its heaviest query tile on one of them.
     """
     tile_ms = 4 * 128 * 128 * head_dim / (tflops * 1e9)  # one tile, if the whole device worked on it
-    heaviest = row_cost(tiles.full_per_row, tiles.partial_per_row).max(initial=0.0)
-    heaviest *= tiles.q_tile * tiles.kv_tile / (128 * 128)
-    return float(max(predicted_cost(tiles) * heads, heaviest * processors) * tile_ms)
+    rows = _row_costs(tiles)
+    return float(max(rows.sum() * heads, rows.max(initial=0.0) * processors) * tile_ms)
 
 
 def cheapest_tiles(

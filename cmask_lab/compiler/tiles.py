@@ -26,7 +26,7 @@ that the working arrays stay in the cache and memory is bounded (a million inter
 
 ONE_END_BIT = 30
 ONE_END = 1 << ONE_END_BIT
-"""More than the offsets of all interval ends in one tile add up to (256 rows, 128 intervals each, offsets below 256)."""
+"""More than the offsets of all interval ends in a tile add up to (256 rows, 128 intervals each, offsets below 256)."""
 
 EMPTY, PARTIAL, FULL = 0, 1, 2
 """Tile classes, as in :meth:`TileMap.classes`."""
@@ -185,8 +185,8 @@ def _pairs_per_cell(start: Int32s, stop: Int32s, offset: Int64s, kv_tile: int, c
     """Visible pairs of every cell; ``offset`` turns an interval's kv tile number into its cell."""
     shift = kv_tile.bit_length() - 1
     a, b = (start >> shift) + offset, (stop >> shift) + offset
-    # A stop at the very end of a hull falls on the spare cell, so no index leaves its own hull. One weighted count (exact
-    # in float64) gives both the number of ends in a cell, in the upper bits, and the sum of their offsets.
+    # A stop at the very end of a hull falls on the spare cell, so no index leaves its own hull. One weighted count
+    # (exact in float64) gives both the number of ends in a cell, in the upper bits, and the sum of their offsets.
     ends = [
         np.bincount(at, (key & (kv_tile - 1)) + ONE_END, cells).astype(np.int64) for at, key in ((a, start), (b, stop))
     ]
