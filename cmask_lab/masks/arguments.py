@@ -70,7 +70,7 @@ def integers(values: Any, where: str, item: str, *, least: int = 0, need: str = 
         try:
             array = np.asarray(values)
         except (TypeError, RuntimeError) as error:
-            raise TypeError(f"{where}: the {item}s can't be read from here ({error}); pass them from the CPU") from error
+            raise TypeError(f"{where}: the {item}s can't be read ({error}); pass them from the CPU") from error
         if array.ndim != 1:
             raise TypeError(f"{where}: the {item}s must be one-dimensional, got shape {array.shape}")
         if array.dtype.kind not in "iu":

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from cmask_lab.compiler.intervals import IntervalTable
-from cmask_lab.masks.mask import Bounds, Extent, Mask, Support, Window, lowered_rows
+from cmask_lab.masks.mask import Bounds, Extent, Mask, Support, Window, bracketed, clipped, common, lowered_rows
 
 
 def _common_extent(masks: Iterable[Mask]) -> Extent:
@@ -36,16 +36,16 @@ class _Nary(Mask):
         return cls(tuple(flat))
 
     @property
-    def children(self) -> tuple[Mask, ...]:
+    def _children(self) -> tuple[Mask, ...]:
         return self.args
 
     @property
-    def extent(self) -> Extent:
+    def _extent(self) -> Extent:
         return _common_extent(self.args)
 
     @property
-    def formula(self) -> str:
-        return f" {self.sign} ".join(_bracketed(mask) for mask in self.args)
+    def _formula(self) -> str:
+        return f" {self.sign} ".join(bracketed(mask) for mask in self.args)
 
     @property
     def _identity(self) -> Any:
@@ -61,6 +61,8 @@ class _Nary(Mask):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class And(_Nary):
+    """What all of the masks show."""
+
     type = "and"
     symbol, sign = "&", "∩"
 
@@ -85,17 +87,16 @@ class And(_Nary):
         single = [mask for mask in self.args if mask._single]
         rest = sorted((mask for mask in self.args if not mask._single), key=lambda mask: mask._estimate(window))
         if not rest:
-            return IntervalTable.from_row_bounds(*self._row_bounds(window), window.kv_len)
+            return super()._lower(window, bounds)
         support = self._support
         part = window.rows(support.q0, support.q1)
         if part != window:
             return lowered_rows(self, window, part, bounds) if part.q_len else _nothing(window)
         # The narrow operands say where the wide ones matter: a strided region is built inside a window only.
-        own = _common_bounds(single, window) if single else None
-        matters = own if bounds is None else bounds if own is None else _both(own, bounds)
-        table = rest[0]._lower(window, matters)
-        if own is not None:
-            table = table.clip(*own)
+        if single:
+            own = _common_bounds(single, window)
+            bounds = own if bounds is None else common(own, bounds)
+        table = rest[0]._lower(window, bounds)
         for mask in rest[1:]:
             table = table & mask._lower(window, table.bounds())
         return table
@@ -103,6 +104,8 @@ class And(_Nary):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Or(_Nary):
+    """What any of the masks shows."""
+
     type = "or"
     symbol, sign = "|", "∪"
 
@@ -117,22 +120,16 @@ class Or(_Nary):
         return sum(mask._estimate(window) for mask in self.args)
 
     def _lower(self, window: Window, bounds: Bounds | None = None) -> IntervalTable:
-        tables, rows, starts, stops = [], [], [], []
+        tables, single = [], []
         for mask in self.args:
             support = mask._support
             part = window.rows(support.q0, support.q1)
-            if not part.q_len:
-                continue
-            if not mask._single:
+            if part.q_len and mask._single:
+                single.append((part, mask._row_bounds(part)))
+            elif part.q_len:
                 tables.append(lowered_rows(mask, window, part, bounds))
-                continue
-            low, high = mask._row_bounds(part)
-            rows.append(np.arange(part.q_start, part.q_stop) - window.q_start)
-            starts.append(low)
-            stops.append(high)
-        if rows:
-            pieces = (np.concatenate(part) for part in (rows, starts, stops))
-            tables.append(IntervalTable.from_intervals(*pieces, window.q_len, window.kv_len))
+        if single:
+            tables.append(_union_of_rows(single, window, bounds))
         # The small tables first, so that the largest is passed over once.
         tables.sort(key=lambda table: table.count)
         result = tables.pop(0) if tables else _nothing(window)
@@ -143,21 +140,23 @@ class Or(_Nary):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Minus(Mask):
+    """What the first shows and the second does not."""
+
     args: tuple[Mask, Mask]
 
     type = "minus"
 
     @property
-    def children(self) -> tuple[Mask, ...]:
+    def _children(self) -> tuple[Mask, ...]:
         return self.args
 
     @property
-    def extent(self) -> Extent:
+    def _extent(self) -> Extent:
         return _common_extent(self.args)
 
     @property
-    def formula(self) -> str:
-        return f"{_bracketed(self.args[0])} ∖ {_bracketed(self.args[1])}"
+    def _formula(self) -> str:
+        return f"{bracketed(self.args[0])} ∖ {bracketed(self.args[1])}"
 
     @property
     def _support(self) -> Support:
@@ -184,27 +183,29 @@ class Minus(Mask):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Not(Mask):
+    """What the mask does not show."""
+
     arg: Mask
 
     type = "not"
 
     @property
-    def children(self) -> tuple[Mask, ...]:
+    def _children(self) -> tuple[Mask, ...]:
         return (self.arg,)
 
     @property
-    def extent(self) -> Extent:
+    def _extent(self) -> Extent:
         return self.arg.extent
 
     @property
-    def formula(self) -> str:
-        return f"¬{_bracketed(self.arg)}"
+    def _formula(self) -> str:
+        return f"¬{bracketed(self.arg)}"
 
     def _estimate(self, window: Window) -> int:
         return window.q_len + self.arg._estimate(window)
 
     def _lower(self, window: Window, bounds: Bounds | None = None) -> IntervalTable:
-        return ~self.arg._lower(window, bounds)
+        return clipped(~self.arg._lower(window, bounds), bounds)
 
     def _code(self) -> str:
         return f"~{self.arg._inner_code()}"
@@ -222,15 +223,15 @@ class _Each(Mask):
     noun = ""
 
     @property
-    def children(self) -> tuple[Mask, ...]:
+    def _children(self) -> tuple[Mask, ...]:
         return self.masks
 
     @property
-    def extent(self) -> Extent:
+    def _extent(self) -> Extent:
         return _common_extent(self.masks)
 
     @property
-    def formula(self) -> str:
+    def _formula(self) -> str:
         return f"{len(self.masks)} masks, one a {self.noun}"
 
     def _lower(self, window: Window, bounds: Bounds | None = None) -> IntervalTable:
@@ -245,12 +246,16 @@ class _Each(Mask):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class PerHead(_Each):
+    """One mask for each head."""
+
     type = "per_head"
     noun = "head"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class PerBatch(_Each):
+    """One mask for each batch entry."""
+
     type = "per_batch"
     noun = "batch entry"
 
@@ -324,20 +329,49 @@ def union(small: IntervalTable, large: IntervalTable) -> IntervalTable:
     return IntervalTable(result, large.q_len, large.kv_len)
 
 
+FEW_COLUMNS = 4
+"""Up to so many one-interval masks are joined row by row side by side; more of them (rectangles, mostly) by a sort."""
+
+
+def _union_of_rows(parts: list[tuple[Window, Bounds]], window: Window, bounds: Bounds | None) -> IntervalTable:
+    """The union of masks of one interval a row, each given for a part of the window's rows."""
+    if len(parts) > FEW_COLUMNS:
+        row = np.concatenate([np.arange(part.q_start, part.q_stop) for part, _ in parts]) - window.q_start
+        low, high = (np.concatenate([sides[n] for _, sides in parts]) for n in (0, 1))
+        table = IntervalTable.from_intervals(row, low, high, window.q_len, window.kv_len)
+        return clipped(table, bounds)
+    # (masks, q_len); what a row lacks stands behind the last key, where it is dropped.
+    low, high = np.full((2, len(parts), window.q_len), window.kv_len, np.int64)
+    for n, (part, (part_low, part_high)) in enumerate(parts):
+        rows = slice(part.q_start - window.q_start, part.q_stop - window.q_start)
+        np.maximum(part_low, 0, out=low[n, rows])
+        np.minimum(part_high, window.kv_len, out=high[n, rows])
+    if bounds is not None:
+        low, high = common((low, high), bounds)
+    absent = low >= high
+    low[absent] = high[absent] = window.kv_len
+    for last in range(len(parts) - 1, 0, -1):
+        for n in range(last):
+            swap = low[n] > low[n + 1]
+            if swap.any():
+                for side in (low, high):
+                    side[n], side[n + 1] = np.where(swap, side[n + 1], side[n]), np.where(swap, side[n], side[n + 1])
+    reach = np.maximum.accumulate(high, axis=0)
+    opens = low < window.kv_len
+    opens[1:] &= low[1:] > reach[:-1]
+    closes = low < window.kv_len
+    closes[:-1] &= (low[1:] > reach[:-1]) | (low[1:] == window.kv_len)
+    row_base = np.arange(window.q_len) * (window.kv_len + 1)
+    line = np.stack([(low + row_base).T[opens.T], (reach + row_base).T[closes.T]], axis=1)
+    return IntervalTable(line.reshape(-1), window.q_len, window.kv_len)
+
+
 def _nothing(window: Window) -> IntervalTable:
     return IntervalTable.empty(window.q_len, window.kv_len)
-
-
-def _both(a: Bounds, b: Bounds) -> Bounds:
-    return np.maximum(a[0], b[0]), np.minimum(a[1], b[1])
 
 
 def _common_bounds(masks: Iterable[Mask], window: Window) -> Bounds:
     first, *others = (mask._row_bounds(window) for mask in masks)
     for other in others:
-        first = _both(first, other)
+        first = common(first, other)
     return first
-
-
-def _bracketed(mask: Mask) -> str:
-    return f"({mask.formula})" if len(mask.children) > 1 or "," in mask.formula else mask.formula

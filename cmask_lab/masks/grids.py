@@ -11,19 +11,41 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import pairwise
 from math import isqrt, prod
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
 from cmask_lab.compiler.intervals import Int64s, IntervalTable, ragged_range
 from cmask_lab.masks.arguments import integer
-from cmask_lab.masks.mask import Bounds, Extent, Mask, Support, Window
+from cmask_lab.masks.mask import Bounds, Extent, Mask, Support, Window, clipped
 
 AXES = {2: ("y", "x"), 3: ("t", "y", "x")}
 
 Progression = tuple[Int64s, Int64s, int]
-"""For every position of an axis its first neighbour, how many there are, and the step between them; ends may stick out."""
+"""For every position of an axis: first neighbour, number of neighbours; and the step between them. May stick out."""
+
+
+class _Template(NamedTuple):
+    """The intervals ``[low, high)`` in the rows of one outer position; keys counted from that position's own plane."""
+
+    row: Int64s
+    low: Int64s
+    high: Int64s
+
+    def line(self, stride: int) -> Int64s:
+        """The boundaries, rows ``stride`` apart."""
+        row_base = self.row * stride
+        return np.stack([row_base + self.low, row_base + self.high], axis=1).reshape(-1)
+
+    def cut(self, position: int, first: int, inner: int, size: int, stride: int) -> tuple[Int64s, Int64s]:
+        """The boundaries of ``position`` on an axis of ``size`` planes of ``inner`` tokens; ``first`` has row 0."""
+        low = np.maximum(self.low + position * inner, 0)
+        high = np.minimum(self.high + position * inner, size * inner)
+        kept = low < high
+        inside = _Template(self.row[kept], low[kept], high[kept])
+        return inside.line(stride), np.array([(position - first) * inner * stride])
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -37,10 +59,11 @@ class GridMask(Mask):
 
     @property
     def tokens(self) -> int:
+        """Number of tokens."""
         return prod(self.shape)
 
     @property
-    def extent(self) -> Extent:
+    def _extent(self) -> Extent:
         return self.tokens, self.tokens
 
     @property
@@ -61,7 +84,7 @@ class GridMask(Mask):
 
     def _lower(self, window: Window, bounds: Bounds | None = None) -> IntervalTable:
         if window.kv_len < self.tokens:  # as a part of a larger mask only, which has cut the plane
-            return self._lower(window._replace(kv_len=self.tokens)).shift(0, window.kv_len)
+            return self._lower(window._replace(kv_len=self.tokens), bounds).shift(0, window.kv_len)
         inner = prod(self.shape[1:])
         part = window.rows(0, self.tokens)
         first, last = part.q_start // inner, -(-part.q_stop // inner)
@@ -73,10 +96,10 @@ class GridMask(Mask):
         begin, end = np.searchsorted(line, edges)
         offset = edges[0] - (part.q_start - window.q_start) * (window.kv_len + 1)
         line = line[begin:end] - offset if offset or end - begin < len(line) else line
-        return IntervalTable(line, window.q_len, window.kv_len)
+        return clipped(IntervalTable(line, window.q_len, window.kv_len), bounds)
 
     def _line(self, axis: int, state: Any, first: int, last: int, stride: int) -> Int64s:
-        """Boundaries for the positions ``[first, last)`` of ``axis`` and all of the inner axes, rows ``stride`` apart."""
+        """Boundaries for the positions ``[first, last)`` of ``axis`` with all inner axes, rows ``stride`` apart."""
         size, inner = self.shape[axis], prod(self.shape[axis + 1 :])
         start, count, step = self._progression(axis, state)
         if axis == len(self.shape) - 1:
@@ -86,31 +109,20 @@ class GridMask(Mask):
         borders = [first, *turns[(turns > first) & (turns < last)].tolist(), last]
         planes: dict[Any, IntervalTable] = {}
         copies: list[tuple[Int64s, Int64s]] = []
-        for begin, end in zip(borders, borders[1:], strict=False):
+        for begin, end in pairwise(borders):
             steps = int(reach[begin]) + step * np.arange(int(count[begin]))
-            row, low, high = self._template(axis, state, steps, planes)
-            row_base = row * stride
+            template = self._template(axis, state, steps, planes)
             # Positions whose neighbours all lie inside the axis share the template; at the axis' ends it is cut.
             whole_begin = min(max(begin, -int(steps[0])), end)
             whole_end = max(min(end, size - int(steps[-1])), whole_begin)
-            for position in [*range(begin, whole_begin), None, *range(whole_end, end)]:
-                if position is None:
-                    line = np.stack([row_base + low, row_base + high], axis=1)
-                    positions = np.arange(whole_begin, whole_end)
-                    shifts = positions * inner + (positions - first) * (inner * stride)
-                else:
-                    low_here = np.maximum(low + position * inner, 0)
-                    high_here = np.minimum(high + position * inner, size * inner)
-                    kept = low_here < high_here
-                    line = np.stack([row_base + low_here, row_base + high_here], axis=1)[kept]
-                    shifts = np.array([(position - first) * inner * stride])
-                copies.append((line.reshape(-1), shifts))
+            whole = np.arange(whole_begin, whole_end)
+            copies += [template.cut(at, first, inner, size, stride) for at in range(begin, whole_begin)]
+            copies.append((template.line(stride), whole * inner + (whole - first) * (inner * stride)))
+            copies += [template.cut(at, first, inner, size, stride) for at in range(whole_end, end)]
         return _laid_out(copies)
 
-    def _template(
-        self, axis: int, state: Any, steps: Int64s, planes: dict[Any, IntervalTable]
-    ) -> tuple[Int64s, Int64s, Int64s]:
-        """Row, start and stop of the intervals that one position of ``axis`` sees, keys counted from its own plane.
+    def _template(self, axis: int, state: Any, steps: Int64s, planes: dict[Any, IntervalTable]) -> _Template:
+        """What the rows of one position of ``axis`` see after the given steps along it.
 
         ``planes`` keeps what the inner axes give for each state.
         """
@@ -129,7 +141,7 @@ class GridMask(Mask):
         pieces = (np.concatenate(part) for part in (rows, starts, stops))
         joined = IntervalTable.from_intervals(*pieces, inner, int(steps[-1] - steps[0] + 1) * inner)
         base = int(steps[0]) * inner
-        return joined.rows_per_interval(), joined.start.astype(np.int64) + base, joined.stop.astype(np.int64) + base
+        return _Template(joined.rows_per_interval(), joined.start + base, joined.stop + base)
 
     def _code(self) -> str:
         return f"cm.grid({', '.join(map(str, self.shape))}).{self.kind}({self._arguments()})"
@@ -142,7 +154,7 @@ class GridMask(Mask):
         return {"shape": fields.pop("shape"), "kind": self.kind, **fields}
 
     @property
-    def formula(self) -> str:
+    def _formula(self) -> str:
         return f"{self._rule()} on a {' × '.join(map(str, self.shape))} grid"
 
     def _rule(self) -> str:
@@ -179,6 +191,8 @@ def _laid_out(copies: list[tuple[Int64s, Int64s]]) -> Int64s:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Disk(GridMask):
+    """What is nearer than a radius."""
+
     radius: int
 
     kind = "disk"
@@ -203,6 +217,8 @@ class Disk(GridMask):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Box(GridMask):
+    """What is at most so many steps away along each axis."""
+
     radii: tuple[int, ...]
 
     kind = "box"
@@ -221,6 +237,8 @@ class Box(GridMask):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Neighborhood(GridMask):
+    """NATTEN's windows, shifted at the border."""
+
     size: tuple[int, ...]
     dilation: tuple[int, ...]
     causal: tuple[bool, ...]
@@ -256,6 +274,8 @@ class Neighborhood(GridMask):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Axial(GridMask):
+    """What differs along one axis alone."""
+
     axes: tuple[int, ...]
 
     kind = "axial"
@@ -281,6 +301,8 @@ class Axial(GridMask):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class CausalTime(GridMask):
+    """The own frame and those before."""
+
     kind = "causal_time"
 
     @property
@@ -293,7 +315,7 @@ class CausalTime(GridMask):
         return np.zeros(window.q_len, np.int64), np.where(window.queries < self.tokens, stop, 0)
 
     def _lower(self, window: Window, bounds: Bounds | None = None) -> IntervalTable:
-        return IntervalTable.from_row_bounds(*self._row_bounds(window), window.kv_len)
+        return Mask._lower(self, window, bounds)
 
     def _estimate(self, window: Window) -> int:
         return window.q_len
@@ -347,7 +369,8 @@ class Grid:
 
         The window is centred (an even size reaches one further back than ahead) and shifted at the border so that it
         keeps its size. With dilation ``d`` the neighbours are ``d`` apart and the border is that of the positions of
-        equal remainder modulo ``d``. A causal axis looks back only: the token and ``size - 1`` before it, as far as they exist.
+        equal remainder modulo ``d``. A causal axis looks back only: the token and ``size - 1`` before it, as far as
+        they exist.
 
         Args:
             size, dilation, causal: one for each axis, or one for all; ``size * dilation`` at most the axis.
@@ -366,11 +389,11 @@ class Grid:
             if not isinstance(flag, bool | np.bool_):
                 raise TypeError(f"neighborhood: causal {n} is {flag!r}; it must be True or False")
         self._check_count(flags, "neighborhood", "causal")
-        for name, length, one_size, one_dilation in zip(AXES[len(self.shape)], self.shape, sizes, dilations, strict=True):
-            if one_size * one_dilation > length:
+        for name, length, keys, step in zip(AXES[len(self.shape)], self.shape, sizes, dilations, strict=True):
+            if keys * step > length:
                 raise ValueError(
-                    f"neighborhood: size {one_size} with dilation {one_dilation} spans {one_size * one_dilation} "
-                    f"positions of axis {name}, which has {length}; size * dilation must not be more"
+                    f"neighborhood: size {keys} with dilation {step} spans {keys * step} positions of axis {name}, "
+                    f"which has {length}; size * dilation must not be more"
                 )
         return Neighborhood(self.shape, sizes, dilations, tuple(bool(flag) for flag in flags))
 

@@ -3,9 +3,9 @@
 ``mask[i, j]`` is True where query ``i`` sees key ``j``. Positions are absolute, so a mask never depends on the lengths
 it is used with: those only say which window of the plane is looked at.
 
-A region is a frozen dataclass whose fields are exactly the fields of its spec node. To add one, write the class here
-beside (fields, ``_lower`` or ``_row_bounds``, ``extent``, ``_code``, ``formula``), a lower-case function that checks the
-arguments, and one line in ``spec.py``.
+A region is a frozen dataclass whose fields are exactly the fields of its spec node. To add one: the class
+(``_row_bounds`` or ``_lower``, ``_extent``, ``_support``, ``_code``, ``_formula``), a lower-case function that checks
+the arguments, and one line in ``spec.py``.
 """
 
 from __future__ import annotations
@@ -47,6 +47,7 @@ class Window(NamedTuple):
 
     @property
     def q_stop(self) -> int:
+        """The position after the last row."""
         return self.q_start + self.q_len
 
     @property
@@ -61,7 +62,7 @@ class Window(NamedTuple):
 
 
 class Support(NamedTuple):
-    """A box outside which a mask certainly sees nothing: queries ``[q0, q1)``, keys ``[k0, k1)``; ``OPEN`` for no end."""
+    """A box outside which a mask sees nothing: queries ``[q0, q1)``, keys ``[k0, k1)``; ``OPEN`` for no end."""
 
     q0: int = 0
     q1: int = OPEN
@@ -106,16 +107,33 @@ class Mask:
         >>> cm.documents([2, 3]).extent, cm.causal().extent
         ((5, 5), (None, None))
         """
-        return None, None
+        return self._extent
 
     @property
     def formula(self) -> str:
-        """The mask as one line of mathematics, long lists abbreviated."""
-        raise NotImplementedError
+        """The mask as one line of mathematics, long lists abbreviated.
+
+        >>> import cmask_lab as cm
+        >>> (cm.window(3) | cm.prefix(2)).formula
+        'i − 3 ≤ j ≤ i ∪ j < 2'
+        """
+        return self._formula
 
     @property
     def children(self) -> tuple[Mask, ...]:
-        """The masks that this one is made of."""
+        """The masks that this one is made of; none for a region."""
+        return self._children
+
+    @property
+    def _extent(self) -> Extent:
+        return None, None
+
+    @property
+    def _formula(self) -> str:
+        raise NotImplementedError
+
+    @property
+    def _children(self) -> tuple[Mask, ...]:
         return ()
 
     @property
@@ -137,10 +155,13 @@ class Mask:
     def _lower(self, window: Window, bounds: Bounds | None = None) -> IntervalTable:
         """The intervals inside ``window``.
 
-        ``bounds`` (``lo``, ``hi``, one a row) says that only keys in ``[lo, hi)`` matter to the caller: the result must
-        be exact there and may be anything elsewhere.
+        ``bounds`` (``lo``, ``hi``, one a row): of every row only what lies in ``[lo, hi)``. An operand that is narrow
+        hands its bounds to the wide ones, so that these are never built where they don't matter.
         """
-        return IntervalTable.from_row_bounds(*self._row_bounds(window), window.kv_len)
+        low, high = self._row_bounds(window)
+        if bounds is not None:
+            low, high = common((low, high), bounds)
+        return IntervalTable.from_row_bounds(low, high, window.kv_len)
 
     def _estimate(self, window: Window) -> int:
         """About how many intervals ``_lower`` makes; orders the operands of ``&``."""
@@ -193,7 +214,9 @@ class Mask:
         return Picture.of(self, q_len, kv_len, q_start)
 
     def _repr_html_(self) -> str:
-        return self.picture()._repr_html_()
+        from cmask_lab.masks.picture import pictures_html
+
+        return pictures_html(self)
 
     def _window(self, q_len: int, kv_len: int | None, q_start: int) -> Window:
         """The window that the three lengths describe, checked against the extent."""
@@ -367,7 +390,7 @@ class Mask:
         array([[1, 1, 1],
                [0, 0, 1]])
         """
-        from cmask_lab.masks.placement import take
+        from cmask_lab.masks.gather import take
 
         return take(self, q, k)
 
@@ -392,6 +415,16 @@ def lowered_rows(mask: Mask, window: Window, part: Window, bounds: Bounds | None
     return moved(mask._lower(part, bounds), first, 0, window)
 
 
+def common(a: Bounds, b: Bounds) -> Bounds:
+    """What lies within both."""
+    return np.maximum(a[0], b[0]), np.minimum(a[1], b[1])
+
+
+def clipped(table: IntervalTable, bounds: Bounds | None) -> IntervalTable:
+    """The table within bounds, if there are any."""
+    return table if bounds is None else table.clip(*bounds)
+
+
 def moved(table: IntervalTable, row: int, key: int, window: Window) -> IntervalTable:
     """A table of the window's ``kv_len`` as a part of the window, its (0, 0) at (``row``, ``key``).
 
@@ -412,6 +445,11 @@ def abbreviated(values: Sequence[Any] | Int64s, most: int = 6) -> str:
     if len(values) <= most:
         return f"[{', '.join(str(v) for v in values)}]"
     return f"[{', '.join(str(v) for v in values[:most])}, … {len(values)} in all]"
+
+
+def bracketed(mask: Mask) -> str:
+    """The formula as an operand."""
+    return f"({mask.formula})" if len(mask.children) > 1 or "," in mask.formula else mask.formula
 
 
 def _json(value: Any) -> Any:

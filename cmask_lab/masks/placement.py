@@ -1,8 +1,8 @@
-"""A mask moved, repeated along the diagonal, gathered or transposed."""
+"""A mask moved into a box, repeated along the diagonal, or transposed."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -10,17 +10,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from cmask_lab.compiler.intervals import Int64s, IntervalTable, ragged_range
+from cmask_lab.compiler.intervals import Int64s, IntervalTable
 from cmask_lab.masks.arguments import integer, integers, pair
-from cmask_lab.masks.combinators import _bracketed
-from cmask_lab.masks.mask import Bounds, Extent, Mask, Support, Window, abbreviated, moved
-
-PIECES_AT_A_TIME = 1 << 21
-"""Key intervals that a gather maps in one go: some 100 MB of working memory."""
+from cmask_lab.masks.mask import Bounds, Extent, Mask, Support, Window, abbreviated, bracketed, clipped, moved
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class At(Mask):
+    """A mask moved into a box."""
+
     mask: Mask
     q: tuple[int, int]
     k: tuple[int, int]
@@ -28,16 +26,16 @@ class At(Mask):
     type = "at"
 
     @property
-    def children(self) -> tuple[Mask, ...]:
+    def _children(self) -> tuple[Mask, ...]:
         return (self.mask,)
 
     @property
-    def extent(self) -> Extent:
+    def _extent(self) -> Extent:
         return self.q[1], self.k[1]
 
     @property
-    def formula(self) -> str:
-        return f"{_bracketed(self.mask)} at i ∈ [{self.q[0]}, {self.q[1]}), j ∈ [{self.k[0]}, {self.k[1]})"
+    def _formula(self) -> str:
+        return f"{bracketed(self.mask)} at i ∈ [{self.q[0]}, {self.q[1]}), j ∈ [{self.k[0]}, {self.k[1]})"
 
     @property
     def _support(self) -> Support:
@@ -95,7 +93,8 @@ def at(mask: Mask, q: Any, k: Any) -> At:
     for noun, made, (start, stop) in zip(("queries", "keys"), mask.extent, (q, k), strict=True):
         if made is not None and made > stop - start:
             raise ValueError(
-                f"at: the mask was made for {made} {noun} and does not fit [{start}, {stop}), which holds {stop - start}"
+                f"at: the mask was made for {made} {noun} and does not fit [{start}, {stop}), "
+                f"which holds {stop - start}; make the box larger or build the mask for it"
             )
     return At(mask, q, k)
 
@@ -111,7 +110,7 @@ class _Boxes(Mask):
         return np.concatenate([[0], np.cumsum(self.sizes)])
 
     @property
-    def extent(self) -> Extent:
+    def _extent(self) -> Extent:
         total = int(self.offsets[-1])
         return total, total
 
@@ -134,18 +133,20 @@ class _Boxes(Mask):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Repeat(_Boxes):
+    """One mask in every box of the diagonal."""
+
     sizes: Int64s
     mask: Mask
 
     type = "repeat"
 
     @property
-    def children(self) -> tuple[Mask, ...]:
+    def _children(self) -> tuple[Mask, ...]:
         return (self.mask,)
 
     @property
-    def formula(self) -> str:
-        return f"{_bracketed(self.mask)} in each box of sizes {abbreviated(self.sizes)}"
+    def _formula(self) -> str:
+        return f"{bracketed(self.mask)} in each box of sizes {abbreviated(self.sizes)}"
 
     @property
     def _single(self) -> bool:
@@ -174,15 +175,18 @@ class Repeat(_Boxes):
 
     def _lower(self, window: Window, bounds: Bounds | None = None) -> IntervalTable:
         if self._single:
-            return IntervalTable.from_row_bounds(*self._row_bounds(window), window.kv_len)
+            return super()._lower(window, bounds)
         # Positions are absolute, so the mask in a small box is the corner of the mask in the largest one.
         row, offset, size = self._local(window)
         if not len(row):
             return IntervalTable.empty(window.q_len, window.kv_len)
         first, last = int(row.min()), int(row.max()) + 1
         inner = self.mask._lower(Window(first, last - first, int(self.sizes.max())))
-        boxes = inner.take_rows(row - first).clip(0, size).shift(offset, window.kv_len)
-        return moved(boxes, 0, 0, window)
+        boxes = inner.take_rows(row - first)
+        if (size < inner.kv_len).any():
+            boxes = boxes.clip(0, size)
+        boxes = boxes.shift(offset, window.kv_len)
+        return clipped(moved(boxes, 0, 0, window), bounds)
 
     def _code(self) -> str:
         return f"{self.mask._inner_code()}.repeat({self.sizes.tolist()})"
@@ -190,17 +194,19 @@ class Repeat(_Boxes):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class RepeatEach(_Boxes):
+    """A mask of its own in every box of the diagonal."""
+
     sizes: Int64s
     masks: tuple[Mask, ...]
 
     type = "repeat"
 
     @property
-    def children(self) -> tuple[Mask, ...]:
+    def _children(self) -> tuple[Mask, ...]:
         return self.masks
 
     @property
-    def formula(self) -> str:
+    def _formula(self) -> str:
         return f"{len(self.masks)} masks in boxes of sizes {abbreviated(self.sizes)}"
 
     @property
@@ -222,13 +228,13 @@ class RepeatEach(_Boxes):
 
     def _lower(self, window: Window, bounds: Bounds | None = None) -> IntervalTable:
         if self._single:
-            return IntervalTable.from_row_bounds(*self._row_bounds(window), window.kv_len)
+            return super()._lower(window, bounds)
         lines = [np.empty(0, np.int64)]
         for box, rows in self._boxes(window):
             offset = int(self.offsets[box])
             inner = self.masks[box]._lower(rows).shift(offset, window.kv_len)
             lines.append(inner.line + (rows.q_start + offset - window.q_start) * (window.kv_len + 1))
-        return IntervalTable(np.concatenate(lines), window.q_len, window.kv_len)
+        return clipped(IntervalTable(np.concatenate(lines), window.q_len, window.kv_len), bounds)
 
     def _code(self) -> str:
         return f"cm.repeat({self.sizes.tolist()}, [{', '.join(repr(mask) for mask in self.masks)}])"
@@ -256,205 +262,32 @@ def repeat(sizes: ArrayLike, masks: Mask | Iterable[Mask]) -> Repeat | RepeatEac
         if not isinstance(mask, Mask):
             raise TypeError(f"repeat: mask {n} is {mask!r}; it must be a mask")
     if len(each) != len(array):
-        raise ValueError(f"repeat: {len(array)} sizes and {len(each)} masks; give one mask for each box, or one for all")
+        raise ValueError(
+            f"repeat: {len(array)} sizes and {len(each)} masks; give one for each box, or one mask for all"
+        )
     return RepeatEach(array, each)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Take(Mask):
-    mask: Mask
-    q: Int64s | None
-    k: Int64s | None
-
-    type = "take"
-
-    @property
-    def children(self) -> tuple[Mask, ...]:
-        return (self.mask,)
-
-    @property
-    def extent(self) -> Extent:
-        queries, keys = self.mask.extent
-        return queries if self.q is None else len(self.q), keys if self.k is None else len(self.k)
-
-    @property
-    def formula(self) -> str:
-        moves = [f"{old} = {new}({old})" for old, new, index in (("i", "σ", self.q), ("j", "τ", self.k)) if index is not None]
-        return f"{_bracketed(self.mask)} with {', '.join(moves)}"
-
-    @property
-    def _support(self) -> Support:
-        inner = self.mask._support
-        q0, q1 = (inner.q0, inner.q1) if self.q is None else (0, len(self.q))
-        k0, k1 = (inner.k0, inner.k1) if self.k is None else (0, len(self.k))
-        return Support(q0, q1, k0, k1)
-
-    @property
-    def _single(self) -> bool:
-        return self.k is None and self.mask._single
-
-    def _row_bounds(self, window: Window) -> Bounds:
-        if self.q is None:
-            return self.mask._row_bounds(window)
-        index = self.q[window.q_start : window.q_stop]
-        low, high = np.zeros((2, window.q_len), np.int64)
-        if len(index):
-            first = int(index.min())
-            inner = self.mask._row_bounds(Window(first, int(index.max()) + 1 - first, window.kv_len))
-            low[: len(index)], high[: len(index)] = (side[index - first] for side in inner)
-        return low, high
-
-    def _estimate(self, window: Window) -> int:
-        inner = self.mask._estimate(window)
-        return inner if self.k is None else inner + window.q_len * len(self._key_runs.key)
-
-    def _lower(self, window: Window, bounds: Bounds | None = None) -> IntervalTable:
-        if self._single:
-            return IntervalTable.from_row_bounds(*self._row_bounds(window), window.kv_len)
-        keys = window.kv_len if self.k is None else int(self.k.max()) + 1
-        table = self._rows_taken(Window(window.q_start, window.q_len, keys), bounds if self.k is None else None)
-        return table if self.k is None else _keys_taken(table, self._key_runs, window.kv_len)
-
-    def _rows_taken(self, window: Window, bounds: Bounds | None) -> IntervalTable:
-        """The rows of the window, its keys still those of the inner mask."""
-        if self.q is None:
-            return self.mask._lower(window, bounds)
-        index = self.q[window.q_start : window.q_stop]
-        # The rows wanted often lie in a few stretches (the shard of one device, the queries of one step): lower those.
-        wanted = np.unique(index)
-        if not len(wanted):
-            return IntervalTable.empty(window.q_len, window.kv_len)
-        gaps = np.flatnonzero(np.diff(wanted) > max(64, len(wanted) // 16)) + 1
-        parts = [
-            self.mask._lower(Window(int(rows[0]), int(rows[-1] - rows[0]) + 1, window.kv_len))
-            for rows in np.split(wanted, gaps)
-        ]
-        stretch = np.append(0, gaps)
-        rows_before = np.cumsum([0] + [part.q_len for part in parts[:-1]])
-        which = np.searchsorted(wanted[stretch], index, "right") - 1
-        place = index - wanted[stretch][which] + rows_before[which]
-        return moved(IntervalTable.concatenate(parts).take_rows(place), 0, 0, window)
-
-    @cached_property
-    def _key_runs(self) -> _Runs:
-        assert self.k is not None
-        return _Runs.of(self.k)
-
-    def _code(self) -> str:
-        axes = [f"{axis}={index.tolist()}" for axis, index in (("q", self.q), ("k", self.k)) if index is not None]
-        return f"{self.mask._inner_code()}.take({', '.join(axes)})"
-
-
-def take(mask: Mask, q: Any, k: Any) -> Take:
-    """``mask.take(q=q, k=k)``, checked."""
-    if q is None and k is None:
-        raise TypeError("take: neither q nor k given; give the positions to gather for at least one of them")
-    q, k = (None if index is None else integers(index, f"take: {axis}", "position") for axis, index in (("q", q), ("k", k)))
-    return Take(mask, q, k)
-
-
-@dataclass(frozen=True)
-class _Runs:
-    """A list of positions as stretches that rise or fall by one, sorted by position and cut so that any two of them
-    hold the same positions or have none in common."""
-
-    key: Int64s
-    """The smallest position of each stretch; ascending."""
-    size: Int64s
-    place: Int64s
-    """Where in the list the stretch begins."""
-    falls: np.ndarray
-    """bool: the list falls along the stretch."""
-
-    @classmethod
-    def of(cls, index: Int64s) -> _Runs:
-        step = np.diff(index)
-        # A stretch goes on while the step stays the same +1 or -1.
-        goes_on = np.abs(step) == 1
-        goes_on[1:] &= (step[1:] == step[:-1]) | ~goes_on[:-1]
-        start = np.append(0, np.flatnonzero(~goes_on) + 1)
-        size = np.diff(np.append(start, len(index)))
-        falls = np.append(step, 1)[start] == -1
-        falls &= size > 1
-        key = np.where(falls, index[start] - size + 1, index[start])
-        # Cut every stretch where another one begins or ends.
-        edges = np.unique(np.concatenate([key, key + size]))
-        first, last = np.searchsorted(edges, key), np.searchsorted(edges, key + size)
-        source = np.repeat(np.arange(len(key)), last - first)
-        edge = ragged_range(first, last - first)
-        begin, end = edges[edge], edges[edge + 1]
-        inside = np.where(falls[source], (key + size)[source] - end, begin - key[source])
-        by_key = np.argsort(begin, kind="stable")
-        cut = cls(begin, end - begin, start[source] + inside, falls[source])
-        return cls(cut.key[by_key], cut.size[by_key], cut.place[by_key], cut.falls[by_key])
-
-
-def _keys_taken(table: IntervalTable, runs: _Runs, kv_len: int) -> IntervalTable:
-    """Every interval carried through the stretches that it meets; neighbouring rows that are equal only once."""
-    same = _same_as_row_before(table)
-    distinct = np.flatnonzero(~same)
-    rows = table.take_rows(distinct)
-    first = np.searchsorted(runs.key + runs.size, rows.start, "right")
-    pieces = np.maximum(np.searchsorted(runs.key, rows.stop, "left") - first, 0)
-    row_pieces = np.append(0, np.cumsum(pieces))[rows.row_ptr]
-    parts, row = [], 0
-    while row < rows.q_len:
-        end = max(int(np.searchsorted(row_pieces, row_pieces[row] + PIECES_AT_A_TIME, "right")) - 1, row + 1)
-        parts.append(_carried(rows, slice(*rows.row_ptr[[row, end]]), row, end, first, pieces, runs, kv_len))
-        row = end
-    carried = IntervalTable.concatenate(parts) if parts else IntervalTable.empty(0, kv_len)
-    return carried.take_rows(np.cumsum(~same) - 1)
-
-
-def _carried(
-    rows: IntervalTable, part: slice, row: int, end: int, first: Int64s, pieces: Int64s, runs: _Runs, kv_len: int
-) -> IntervalTable:
-    """The rows ``[row, end)``, whose intervals are ``part``, in the keys of the gathered mask."""
-    count = pieces[part]
-    source = np.repeat(np.arange(part.start, part.stop), count)
-    run = ragged_range(first[part], count)
-    key = runs.key[run]
-    begin = np.maximum(rows.start[source], key) - key
-    stop = np.minimum(rows.stop[source], key + runs.size[run]) - key
-    falls, size = runs.falls[run], runs.size[run]
-    begin, stop = np.where(falls, size - stop, begin), np.where(falls, size - begin, stop)
-    place = runs.place[run]
-    owner = rows.rows_per_interval()[source] - row
-    return IntervalTable.from_intervals(owner, place + begin, place + stop, end - row, kv_len)
-
-
-def _same_as_row_before(table: IntervalTable) -> np.ndarray:
-    """bool ``(q_len,)``: whether a row has the very intervals of the row before it."""
-    ptr = table.row_ptr
-    count = np.diff(ptr)
-    same = np.zeros(table.q_len, np.bool_)
-    same[1:] = count[1:] == count[:-1]
-    # An interval differs from the one that stands at its place in the row before.
-    check = np.flatnonzero(same[table.rows_per_interval()])
-    other = check - np.repeat(count, count)[check]
-    differs = (table.start[check] != table.start[other]) | (table.stop[check] != table.stop[other])
-    same[table.rows_per_interval()[check[differs]]] = False
-    return same
-
-
-@dataclass(frozen=True, eq=False, repr=False)
 class Transposed(Mask):
+    """Queries and keys exchanged."""
+
     mask: Mask
 
     type = "transposed"
 
     @property
-    def children(self) -> tuple[Mask, ...]:
+    def _children(self) -> tuple[Mask, ...]:
         return (self.mask,)
 
     @property
-    def extent(self) -> Extent:
+    def _extent(self) -> Extent:
         queries, keys = self.mask.extent
         return keys, queries
 
     @property
-    def formula(self) -> str:
-        return f"{_bracketed(self.mask)}ᵀ"
+    def _formula(self) -> str:
+        return f"{bracketed(self.mask)}ᵀ"
 
     @property
     def _support(self) -> Support:
@@ -466,7 +299,7 @@ class Transposed(Mask):
 
     def _lower(self, window: Window, bounds: Bounds | None = None) -> IntervalTable:
         inner = self.mask._lower(Window(0, window.kv_len, window.q_stop)).clip(window.q_start, window.q_stop)
-        return inner.shift(-window.q_start, window.q_len).transpose()
+        return clipped(inner.shift(-window.q_start, window.q_len).transpose(), bounds)
 
     def _code(self) -> str:
         return f"{self.mask._inner_code()}.transposed()"

@@ -10,7 +10,7 @@ import numpy as np
 
 from cmask_lab.compiler.intervals import Int64s, IntervalTable, ragged_range
 from cmask_lab.masks.arguments import integer, optional_integer, pair
-from cmask_lab.masks.mask import OPEN, Bounds, Extent, Mask, Support, Window, abbreviated
+from cmask_lab.masks.mask import OPEN, Bounds, Extent, Mask, Support, Window, abbreviated, clipped
 
 Range = tuple[int, int]
 
@@ -29,10 +29,12 @@ def _constant(value: int, window: Window) -> Int64s:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Full(_OneInterval):
+    """Everything."""
+
     type = "full"
 
     @property
-    def formula(self) -> str:
+    def _formula(self) -> str:
         return "all"
 
     def _row_bounds(self, window: Window) -> Bounds:
@@ -53,10 +55,12 @@ def full() -> Full:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Empty(_OneInterval):
+    """Nothing."""
+
     type = "empty"
 
     @property
-    def formula(self) -> str:
+    def _formula(self) -> str:
         return "nothing"
 
     @property
@@ -84,10 +88,12 @@ def empty() -> Empty:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Causal(_OneInterval):
+    """What a query has reached."""
+
     type = "causal"
 
     @property
-    def formula(self) -> str:
+    def _formula(self) -> str:
         return "j ≤ i"
 
     def _row_bounds(self, window: Window) -> Bounds:
@@ -110,10 +116,12 @@ def causal() -> Causal:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class AntiCausal(_OneInterval):
+    """What a query has still to reach."""
+
     type = "anticausal"
 
     @property
-    def formula(self) -> str:
+    def _formula(self) -> str:
         return "j ≥ i"
 
     def _row_bounds(self, window: Window) -> Bounds:
@@ -135,13 +143,15 @@ def anticausal() -> AntiCausal:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class SlidingWindow(_OneInterval):
+    """A number of keys to the left and to the right."""
+
     left: int | None
     right: int | None
 
     type = "window"
 
     @property
-    def formula(self) -> str:
+    def _formula(self) -> str:
         low = "" if self.left is None else f"i − {self.left} ≤ " if self.left else "i ≤ "
         high = "" if self.right is None else f" ≤ i + {self.right}" if self.right else " ≤ i"
         return f"{low}j{high}" if low or high else "all"
@@ -174,13 +184,15 @@ def window(left: int | None, right: int | None = 0) -> SlidingWindow:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Band(_OneInterval):
+    """A range of diagonals."""
+
     lo: int | None
     hi: int | None
 
     type = "band"
 
     @property
-    def formula(self) -> str:
+    def _formula(self) -> str:
         low = "" if self.lo is None else f"{self.lo} ≤ ".replace("-", "−")
         high = "" if self.hi is None else f" < {self.hi}".replace("-", "−")
         return f"{low}j − i{high}" if low or high else "all"
@@ -215,17 +227,19 @@ def band(lo: int | None, hi: int | None) -> Band:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Rect(_OneInterval):
+    """A rectangle, open on the axes not given."""
+
     q: Range | None
     k: Range | None
 
     type = "rect"
 
     @property
-    def extent(self) -> Extent:
+    def _extent(self) -> Extent:
         return self.q and self.q[1], self.k and self.k[1]
 
     @property
-    def formula(self) -> str:
+    def _formula(self) -> str:
         sides = [f"{s[0]} ≤ {axis} < {s[1]}" for axis, s in (("i", self.q), ("j", self.k)) if s is not None]
         return ", ".join(sides) or "all"
 
@@ -258,16 +272,18 @@ def rect(*, q: Range | None = None, k: Range | None = None) -> Rect:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Prefix(_OneInterval):
+    """The first keys."""
+
     n: int
 
     type = "prefix"
 
     @property
-    def extent(self) -> Extent:
+    def _extent(self) -> Extent:
         return None, self.n
 
     @property
-    def formula(self) -> str:
+    def _formula(self) -> str:
         return f"j < {self.n}"
 
     @property
@@ -292,12 +308,14 @@ def prefix(n: int) -> Prefix:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Sink(_OneInterval):
+    """The first keys, as far as reached."""
+
     n: int
 
     type = "sink"
 
     @property
-    def formula(self) -> str:
+    def _formula(self) -> str:
         return f"j < {self.n}, j ≤ i"
 
     @property
@@ -326,12 +344,14 @@ def sink(n: int) -> Sink:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Suffix(_OneInterval):
+    """The keys from a position on."""
+
     start: int
 
     type = "suffix"
 
     @property
-    def formula(self) -> str:
+    def _formula(self) -> str:
         return f"j ≥ {self.start}"
 
     @property
@@ -356,17 +376,19 @@ def suffix(start: int) -> Suffix:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class GlobalTokens(Mask):
+    """Tokens that see everything and are seen by all."""
+
     ranges: tuple[Range, ...]
 
     type = "global_tokens"
 
     @property
-    def extent(self) -> Extent:
+    def _extent(self) -> Extent:
         last = max(stop for _, stop in self.ranges)
         return last, last
 
     @property
-    def formula(self) -> str:
+    def _formula(self) -> str:
         return f"i ∈ G or j ∈ G, G = {abbreviated(self.ranges)}"
 
     def _lower(self, window: Window, bounds: Bounds | None = None) -> IntervalTable:
@@ -376,7 +398,7 @@ class GlobalTokens(Mask):
         # Inside as many starts as stops have been passed; ranges may overlap.
         i = window.queries
         open_ranges = np.searchsorted(np.sort(starts), i, "right") - np.searchsorted(np.sort(stops), i, "right")
-        return both.take_rows((open_ranges > 0).astype(np.int64))
+        return clipped(both.take_rows((open_ranges > 0).astype(np.int64)), bounds)
 
     def _estimate(self, window: Window) -> int:
         return window.q_len * len(self.ranges)
@@ -408,13 +430,15 @@ def global_tokens(ranges: Iterable[Range]) -> GlobalTokens:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Strided(Mask):
+    """Every so many diagonals one."""
+
     step: int
     phase: int
 
     type = "strided"
 
     @property
-    def formula(self) -> str:
+    def _formula(self) -> str:
         return f"(i − j) mod {self.step} = {self.phase}"
 
     def _lower(self, window: Window, bounds: Bounds | None = None) -> IntervalTable:

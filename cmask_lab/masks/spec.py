@@ -11,7 +11,7 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, NoReturn
 
-from cmask_lab.masks import combinators, grids, placement, regions, tables
+from cmask_lab.masks import combinators, gather, grids, placement, regions, tables
 from cmask_lab.masks.mask import DEPTH_LIMIT, SPEC_VERSION, Mask
 
 
@@ -129,9 +129,7 @@ def _node(value: Any, path: str, depth: int) -> Mask:
     for field in variant.fields:
         if field not in given:
             raise SpecError(f"spec: {path}: a {kind!r} has no field {field!r}; its fields are {names}")
-    arguments = {
-        field: reader(given[field], f"{path}.{field}", depth + 1) for field, reader in variant.fields.items()
-    }
+    arguments = {field: reader(given[field], f"{path}.{field}", depth + 1) for field, reader in variant.fields.items()}
     name = _text(value["name"], f"{path}.name", depth) if "name" in value else None
     try:
         mask = variant.make(**arguments)
@@ -156,6 +154,7 @@ class Variant(NamedTuple):
     """What the marking field must hold, if not anything."""
 
     def applies(self, given: Mapping[str, Any]) -> bool:
+        """Whether these fields are written this way."""
         return self.mark is None or (self.mark in given and self.value in (None, given[self.mark]))
 
 
@@ -226,7 +225,7 @@ READERS: dict[str, tuple[Variant, ...]] = {
         Variant(lambda sizes, mask: placement.repeat(sizes, mask), {"sizes": _ints, "mask": _node}, "mask"),
         Variant(placement.repeat, {"sizes": _ints, "masks": _nodes}, "masks"),
     ),
-    "take": (Variant(placement.take, {"mask": _node, "q": _maybe(_ints), "k": _maybe(_ints)}),),
+    "take": (Variant(gather.take, {"mask": _node, "q": _maybe(_ints), "k": _maybe(_ints)}),),
     "transposed": (Variant(placement.Transposed, {"mask": _node}),),
     "per_batch": (Variant(combinators.per_batch, {"masks": _nodes}),),
     "per_head": (Variant(combinators.per_head, {"masks": _nodes}),),

@@ -12,11 +12,13 @@ from numpy.typing import ArrayLike
 
 from cmask_lab.compiler.intervals import Bools, Int64s, IntervalTable
 from cmask_lab.masks.arguments import integer, integers
-from cmask_lab.masks.mask import Bounds, Extent, Mask, Support, Window, abbreviated
+from cmask_lab.masks.mask import Bounds, Extent, Mask, Support, Window, abbreviated, clipped
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Documents(Mask):
+    """Packed sequences by their lengths."""
+
     lengths: Int64s
 
     type = "documents"
@@ -27,12 +29,12 @@ class Documents(Mask):
         return np.concatenate([[0], np.cumsum(self.lengths)])
 
     @property
-    def extent(self) -> Extent:
+    def _extent(self) -> Extent:
         total = int(self.offsets[-1])
         return total, total
 
     @property
-    def formula(self) -> str:
+    def _formula(self) -> str:
         return f"doc(i) = doc(j), lengths {abbreviated(self.lengths)}"
 
     @property
@@ -59,15 +61,17 @@ class Documents(Mask):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class DocumentIds(Mask):
+    """Packed sequences by the id of every token."""
+
     ids: Int64s
 
     type = "documents"
 
     @cached_property
     def _runs(self) -> tuple[Int64s, Int64s, Int64s, Int64s]:
-        """Maximal runs of one id, grouped by id: ``ptr`` (groups + 1,), ``start``, ``stop`` (runs,), ``group`` (tokens,).
+        """Maximal runs of one id, grouped by id: ``ptr`` ``(groups + 1,)``, ``start`` and ``stop`` ``(runs,)``.
 
-        Padding is in group -1.
+        And the group of every token, ``(tokens,)``; padding is in group -1.
         """
         change = np.flatnonzero(np.diff(self.ids)) + 1
         start, stop = np.append(0, change), np.append(change, len(self.ids))
@@ -81,11 +85,11 @@ class DocumentIds(Mask):
         return ptr, start[kept][by_group], stop[kept][by_group], np.repeat(group_of_run, stop - start)
 
     @property
-    def extent(self) -> Extent:
+    def _extent(self) -> Extent:
         return len(self.ids), len(self.ids)
 
     @property
-    def formula(self) -> str:
+    def _formula(self) -> str:
         return f"id(i) = id(j) ≥ 0, ids {abbreviated(self.ids)}"
 
     @property
@@ -112,11 +116,11 @@ class DocumentIds(Mask):
 
     def _lower(self, window: Window, bounds: Bounds | None = None) -> IntervalTable:
         if self._single:
-            return IntervalTable.from_row_bounds(*self._row_bounds(window), window.kv_len)
+            return super()._lower(window, bounds)
         ptr, start, stop, _ = self._runs
         rows = np.append(ptr, ptr[-1])  # the last row of this little table is empty: index -1
         documents = IntervalTable.from_row_ptr(rows, start, stop, window.kv_len)
-        return documents.take_rows(self._groups(window) % documents.q_len)
+        return clipped(documents.take_rows(self._groups(window) % documents.q_len), bounds)
 
     def _estimate(self, window: Window) -> int:
         ptr, start, _, _ = self._runs
@@ -176,6 +180,8 @@ def documents(
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Tiles(Mask):
+    """Whole tiles, from a bool matrix."""
+
     q_size: int
     k_size: int
     matrix: Bools
@@ -183,13 +189,13 @@ class Tiles(Mask):
     type = "tiles"
 
     @property
-    def extent(self) -> Extent:
+    def _extent(self) -> Extent:
         # The last tile may be ragged, but it must begin.
         rows, columns = self.matrix.shape
         return (rows - 1) * self.q_size + 1, (columns - 1) * self.k_size + 1
 
     @property
-    def formula(self) -> str:
+    def _formula(self) -> str:
         rows, columns = self.matrix.shape
         return f"B[⌊i/{self.q_size}⌋, ⌊j/{self.k_size}⌋], B a {rows} × {columns} matrix with {self.matrix.sum()} ones"
 
@@ -204,7 +210,7 @@ class Tiles(Mask):
         ptr = np.append(runs.row_ptr, runs.count)
         start, stop = (edge.astype(np.int64) * self.k_size for edge in (runs.start, runs.stop))
         tiles = IntervalTable.from_row_ptr(ptr, start, stop, window.kv_len)
-        return tiles.take_rows(np.minimum(window.queries // self.q_size, len(self.matrix)))
+        return clipped(tiles.take_rows(np.minimum(window.queries // self.q_size, len(self.matrix))), bounds)
 
     def _estimate(self, window: Window) -> int:
         return window.q_len * (1 + self.matrix.shape[1] // 4)
@@ -252,16 +258,18 @@ def tiles(matrix: Any, size: int | tuple[int, int]) -> Tiles:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Tree(Mask):
+    """Every node of a token tree sees its ancestors."""
+
     parents: Int64s
 
     type = "tree"
 
     @property
-    def extent(self) -> Extent:
+    def _extent(self) -> Extent:
         return len(self.parents), len(self.parents)
 
     @property
-    def formula(self) -> str:
+    def _formula(self) -> str:
         return f"j = i or j an ancestor of i, parents {abbreviated(self.parents)}"
 
     @property
@@ -290,7 +298,7 @@ class Tree(Mask):
         if not rows:
             return IntervalTable.empty(window.q_len, window.kv_len)
         pieces = (np.concatenate(part) for part in (rows, starts, stops))
-        return IntervalTable.from_intervals(*pieces, window.q_len, window.kv_len)
+        return clipped(IntervalTable.from_intervals(*pieces, window.q_len, window.kv_len), bounds)
 
     def _code(self) -> str:
         return f"cm.tree({self.parents.tolist()})"
@@ -326,6 +334,8 @@ def tree(parents: ArrayLike) -> Tree:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Explicit(Mask):
+    """The intervals of every row, one by one."""
+
     row_ptr: Int64s
     start: Int64s
     stop: Int64s
@@ -333,11 +343,11 @@ class Explicit(Mask):
     type = "explicit"
 
     @property
-    def extent(self) -> Extent:
+    def _extent(self) -> Extent:
         return len(self.row_ptr) - 1, int(self.stop.max(initial=0))
 
     @property
-    def formula(self) -> str:
+    def _formula(self) -> str:
         return f"{len(self.start)} intervals in {len(self.row_ptr) - 1} rows"
 
     @property
@@ -349,7 +359,8 @@ class Explicit(Mask):
         ptr = np.full(window.q_len + 1, self.row_ptr[last], np.int64)
         ptr[: last - first + 1] = self.row_ptr[first : last + 1]
         piece = slice(ptr[0], ptr[-1])
-        return IntervalTable.from_row_ptr(ptr - ptr[0], self.start[piece], self.stop[piece], window.kv_len)
+        table = IntervalTable.from_row_ptr(ptr - ptr[0], self.start[piece], self.stop[piece], window.kv_len)
+        return clipped(table, bounds)
 
     def _estimate(self, window: Window) -> int:
         first, last = np.minimum([window.q_start, window.q_stop], len(self.row_ptr) - 1)
