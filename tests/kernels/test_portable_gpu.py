@@ -1,0 +1,11 @@
+"""The cases of portable_cases.py on a GPU."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("triton")
+
+from tests.kernels.portable_cases import *  # noqa: E402, F403
+
+pytestmark = pytest.mark.gpu
