@@ -1,0 +1,387 @@
+"""Is it the right mask, and is it accurate? Asked of every contender, in the run that times it.
+
+Two questions, two inputs:
+
+- **The mask, exactly.** With equal scores everywhere an output row is the mean of the values that it sees, and with whole
+  numbers as values that mean is known exactly. Prefix sums over the interval table give it for every row of every head
+  without ever forming the mask; one key too many or too few moves a row by far more than rounding can. The gradient of v
+  proves the columns in the same way.
+- **Accuracy.** On random data a dense reference in higher precision, a few rows at a time, gives output and gradients.
+  What may be wrong is not a number somebody chose: it is a small multiple of the error that the same dense computation
+  makes when it keeps its probabilities and results in the dtype at hand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from cmask_lab.bench.report import Check
+from cmask_lab.compiler.intervals import IntervalTable
+
+CHUNK_BYTES = 2**27
+"""Memory of one matrix of scores, a few rows by all keys."""
+
+FACTOR = 3.0
+"""How much more than the plain computation in the same dtype a contender may err: other orders of summation, other
+roundings of the probabilities, fast exponentials."""
+
+CHECKED_ROWS = 192
+"""Query rows of every head that are checked for accuracy when no gradient is asked for."""
+
+GRADIENT_FLOPS = {"cuda": 4e12, "cpu": 3e10}
+"""Work that may go into the gradients' reference: it decides how many heads are checked."""
+
+Forward = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
+"""A contender: q, k, v ``(B, H, S, D)`` to out, differentiable if gradients are checked."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """What a contender is to compute.
+
+    Attributes:
+        tables: the distinct masks.
+        mask_index: int ``(batch or 1, heads or 1)``: which of them a batch entry and head uses.
+        scale: factor on the scores.
+        activation: "softmax", or "silu" with its ``normalizer``.
+    """
+
+    tables: tuple[IntervalTable, ...]
+    mask_index: np.ndarray
+    scale: float
+    activation: str = "softmax"
+    normalizer: float = 1.0
+
+    def table(self, b: int, h: int) -> IntervalTable:
+        """The mask of a batch entry and query head."""
+        rows, columns = self.mask_index.shape
+        return self.tables[int(self.mask_index[b % rows, h % columns])]
+
+
+@dataclass(frozen=True)
+class Reference:
+    """Right answers at some places, and how far the plain computation in the dtype is from them.
+
+    Attributes:
+        rows: positions of the query rows at which out and dq are known.
+        heads: ``(batch entry, query head)`` at which out is known.
+        kv_heads: ``(batch entry, kv head)`` at which dk and dv are known; all query heads of these have dq.
+        exact, plain: by result name, one tensor a head.
+    """
+
+    rows: torch.Tensor
+    heads: tuple[tuple[int, int], ...]
+    kv_heads: tuple[tuple[int, int], ...]
+    exact: dict[str, list[torch.Tensor]]
+    plain: dict[str, list[torch.Tensor]]
+
+    @property
+    def allowed(self) -> dict[str, float]:
+        """The relative error that each result may have."""
+        return {
+            name: FACTOR * max(_relative(p, e) for p, e in zip(self.plain[name], exact, strict=True))
+            for name, exact in self.exact.items()
+        }
+
+
+def reference(
+    task: Task, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, grad_out: torch.Tensor | None = None
+) -> Reference:
+    """The right answers for these inputs: sampled rows of every head, or, with ``grad_out``, all rows of some heads."""
+    batch, heads, q_len, head_dim = q.shape
+    kv_heads, kv_len = k.shape[1:3]
+    group = heads // kv_heads
+    everywhere = tuple((b, h) for b in range(batch) for h in range(heads))
+    if grad_out is None:
+        rows = _sampled_rows(q_len, CHECKED_ROWS, q.device)
+        chosen, chosen_kv = everywhere, ()
+    else:
+        rows = torch.arange(q_len, device=q.device)
+        flops = 2 * 14 * q_len * kv_len * head_dim * group
+        every_kv = [(b, h) for b in range(batch) for h in range(kv_heads)]
+        number = int(np.clip(GRADIENT_FLOPS[q.device.type] // max(flops, 1), 1, len(every_kv)))
+        chosen_kv = tuple(every_kv[i] for i in np.unique(np.linspace(0, len(every_kv) - 1, number).astype(int)))
+        chosen = tuple((b, h * group + g) for b, h in chosen_kv for g in range(group))
+    exact_dtype, plain_dtype, stored = _precisions(q.dtype)
+    results = {}
+    with _full_precision():
+        for name, arithmetic, storage in (("exact", exact_dtype, None), ("plain", plain_dtype, stored)):
+            found: dict[str, list[torch.Tensor]] = {}
+            sums: dict[tuple[int, int], list[torch.Tensor]] = {}
+            for b, h in chosen:
+                inputs = [x[b, n].to(arithmetic) for x, n in ((q, h), (k, h // group), (v, h // group))]
+                gradient = None if grad_out is None else grad_out[b, h].to(arithmetic)
+                out, dq, dk, dv = _dense_head(task, task.table(b, h), rows, *inputs, gradient, storage)
+                found.setdefault("out", []).append(out)
+                if dq is not None:
+                    found.setdefault("dq", []).append(dq)
+                    total = sums.setdefault((b, h // group), [torch.zeros_like(dk), torch.zeros_like(dv)])
+                    total[0] += dk
+                    total[1] += dv
+            for number, result in enumerate(("dk", "dv")):
+                if sums:
+                    found[result] = [_stored(sums[place][number], storage) for place in chosen_kv]
+            results[name] = found
+    return Reference(rows, chosen, chosen_kv, results["exact"], results["plain"])
+
+
+def errors_against(
+    right: Reference, out: torch.Tensor, gradients: tuple[torch.Tensor, torch.Tensor, torch.Tensor] | None = None
+) -> dict[str, float]:
+    """Largest relative error over heads of each result that the reference knows."""
+    found = {"out": [out[b, h][right.rows] for b, h in right.heads]}
+    if gradients is not None:
+        dq, dk, dv = gradients
+        found["dq"] = [dq[b, h][right.rows] for b, h in right.heads]
+        found["dk"] = [dk[b, h] for b, h in right.kv_heads]
+        found["dv"] = [dv[b, h] for b, h in right.kv_heads]
+    return {
+        name: max(_relative(f, e) for f, e in zip(found[name], exact, strict=True))
+        for name, exact in right.exact.items()
+        if name in found
+    }
+
+
+def check(
+    task: Task,
+    right: Reference,
+    forward: Forward,
+    inputs: tuple[torch.Tensor, torch.Tensor, torch.Tensor],
+    grad_out: torch.Tensor | None = None,
+) -> Check:
+    """Prove the mask of a contender and compare its results with the reference for ``inputs``."""
+    proved, wrong = prove_mask(task, forward, inputs, backward=grad_out is not None)
+    if wrong:
+        return Check({}, {}, 0, wrong)
+    leaves = [x.detach().requires_grad_(grad_out is not None) for x in inputs]
+    out = forward(*leaves)
+    gradients = None
+    if grad_out is not None:
+        dq, dk, dv = torch.autograd.grad(out, leaves, grad_out)
+        gradients = (dq, dk, dv)
+    errors = errors_against(right, out.detach(), gradients)
+    allowed = {name: bound for name, bound in right.allowed.items() if name in errors}
+    worst = next((name for name in errors if not errors[name] <= allowed[name]), None)
+    reason = f"{worst} is off by {errors[worst]:.1e}, allowed are {allowed[worst]:.1e}" if worst else ""
+    return Check(errors, allowed, proved, reason)
+
+
+def prove_mask(
+    task: Task, forward: Forward, like: tuple[torch.Tensor, torch.Tensor, torch.Tensor], *, backward: bool
+) -> tuple[int, str]:
+    """Rows (times heads) whose visible keys are proved right, and what was wrong ("" if nothing)."""
+    q, k, v = (torch.zeros_like(x) for x in like)
+    q[..., 0] = k[..., 0] = 1
+    generator = torch.Generator(device="cpu").manual_seed(7)
+    v.copy_(torch.randint(-4, 5, v.shape, generator=generator, dtype=torch.int8))
+    q, k, v = (x.requires_grad_(backward) for x in (q, k, v))
+    out = forward(q, k, v)
+    batch, heads, q_len, _ = q.shape
+    group = heads // k.shape[1]
+    unit = torch.finfo(q.dtype).eps / 2
+    for b in range(batch):
+        for h in range(heads):
+            table = task.table(b, h)
+            ends, counts = _ends(table, q.device), _row_counts(table, q.device)
+            expected = _interval_sums(v[b, h // group].detach(), *ends, table.q_len)
+            expected *= _equal_weights(task, counts)[:, None]
+            row = _first_wrong_row(out[b, h].detach(), expected, unit)
+            if row is not None:
+                return 0, f"query {row} of batch entry {b}, head {h} does not see the keys that the mask shows it"
+    if not backward:
+        return batch * heads * q_len, ""
+    return _prove_columns(task, out, v, unit)
+
+
+def _prove_columns(task: Task, out: torch.Tensor, v: torch.Tensor, unit: float) -> tuple[int, str]:
+    """With the gradient scaled so that every visible pair adds a number of the same size to dv."""
+    batch, heads, q_len, _ = out.shape
+    group = heads // v.shape[1]
+    generator = torch.Generator(device="cpu").manual_seed(8)
+    signs = torch.randint(0, 2, out.shape, generator=generator, dtype=torch.int8).to(out.device) * 2 - 1
+    grad_out, weights = torch.empty_like(out), {}
+    for table in {id(t): t for t in task.tables}.values():
+        weights[id(table)] = _equal_weights(task, _row_counts(table, out.device))
+    for b in range(batch):
+        for h in range(heads):
+            weight = weights[id(task.table(b, h))]
+            smallest = weight[weight > 0].min() if bool((weight > 0).any()) else 1.0
+            size = torch.where(weight > 0, smallest / weight, 1)
+            grad_out[b, h] = (signs[b, h] * size[:, None]).to(out.dtype)
+    (dv,) = torch.autograd.grad(out, v, grad_out)
+    for b in range(batch):
+        for n in range(v.shape[1]):
+            expected = torch.zeros(v.shape[2], v.shape[3], dtype=torch.float64, device=v.device)
+            squares = torch.zeros(v.shape[2], dtype=torch.float64, device=v.device)
+            for h in range(n * group, (n + 1) * group):
+                table = task.table(b, h).transpose()
+                ends = _ends(table, v.device)
+                pieces = weights[id(task.table(b, h))][:, None] * grad_out[b, h].to(torch.float64)
+                expected += _interval_sums(pieces, *ends, table.q_len)
+                squares += _interval_sums(pieces.square().sum(1, keepdim=True), *ends, table.q_len)[:, 0]
+            row = _first_wrong_row(dv[b, n], expected, unit, squares.clamp(min=0).sqrt())
+            if row is not None:
+                return (
+                    0,
+                    f"the gradient of value {row} of batch entry {b}, kv head {n} is not from the queries that see it",
+                )
+    return batch * heads * q_len, ""
+
+
+def _first_wrong_row(
+    found: torch.Tensor, expected: torch.Tensor, unit: float, spread: torch.Tensor | None = None
+) -> int | None:
+    """The first row further from what is expected than two roundings can bring it.
+
+    ``unit`` is the largest relative error of one rounding; ``spread`` the root of the sum of squares of what was added up,
+    where every summand was rounded by itself.
+    """
+    distance = (found.to(torch.float64) - expected).norm(dim=1)
+    allowed = (2 * unit + 2**-20) * expected.norm(dim=1)
+    if spread is not None:
+        allowed = allowed + 2 * unit * spread
+    allowed = allowed + 1e-30
+    wrong = ~(distance <= allowed)
+    return int(wrong.nonzero()[0]) if bool(wrong.any()) else None
+
+
+def _equal_weights(task: Task, counts: torch.Tensor) -> torch.Tensor:
+    """What every visible key of a row weighs when all scores are ``scale``; 0 for a row that sees nothing."""
+    if task.activation == "softmax":
+        return torch.where(counts > 0, 1 / counts.clamp(min=1), 0)
+    score = torch.tensor(task.scale, dtype=torch.float64, device=counts.device)
+    return (counts > 0) * (torch.nn.functional.silu(score) / task.normalizer)
+
+
+def _ends(table: IntervalTable, device: torch.device) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    arrays = (table.rows_per_interval(), table.start.astype(np.int64), table.stop.astype(np.int64))
+    row, start, stop = (torch.from_numpy(np.ascontiguousarray(a)).to(device) for a in arrays)
+    return row, start, stop
+
+
+def _row_counts(table: IntervalTable, device: torch.device) -> torch.Tensor:
+    row, start, stop = _ends(table, device)
+    counts = torch.zeros(table.q_len, dtype=torch.float64, device=device)
+    return counts.index_add_(0, row, (stop - start).to(torch.float64))
+
+
+def _interval_sums(
+    values: torch.Tensor, row: torch.Tensor, start: torch.Tensor, stop: torch.Tensor, rows: int
+) -> torch.Tensor:
+    """float64 ``(rows, D)``: the sum of ``values`` over the intervals of every row, from prefix sums."""
+    prefix = torch.zeros(len(values) + 1, values.shape[1], dtype=torch.float64, device=values.device)
+    prefix[1:] = values.to(torch.float64).cumsum(0)
+    sums = torch.zeros(rows, values.shape[1], dtype=torch.float64, device=values.device)
+    step = max(1, CHUNK_BYTES // (8 * values.shape[1]))  # a million intervals at once would be a gigabyte
+    for first in range(0, len(row), step):
+        part = slice(first, first + step)
+        sums.index_add_(0, row[part], prefix[stop[part]] - prefix[start[part]])
+    return sums
+
+
+def _dense_head(
+    task: Task,
+    table: IntervalTable,
+    rows: torch.Tensor,
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    grad_out: torch.Tensor | None,
+    storage: torch.dtype | None,
+) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None, torch.Tensor | None]:
+    """out, dq at ``rows``, and dk, dv of one head, a few rows at a time; ``storage`` rounds what a kernel would round."""
+    out = torch.empty(len(rows), v.shape[1], dtype=v.dtype, device=v.device)
+    dq = dk = dv = None
+    if grad_out is not None:
+        dq, dk, dv = (
+            torch.empty(len(rows), q.shape[1], dtype=q.dtype, device=q.device),
+            torch.zeros_like(k),
+            torch.zeros_like(v),
+        )
+    for first, visible in _dense_rows(table, rows, q.element_size()):
+        part = rows[first : first + len(visible)]
+        here = slice(first, first + len(visible))
+        scores = (q[part] @ k.T) * task.scale
+        slope = None
+        if task.activation == "softmax":
+            scores.masked_fill_(~visible, -torch.inf)
+            top = scores.amax(1, keepdim=True)
+            weights = (scores - torch.where(top == -torch.inf, 0, top)).exp_()
+            weights /= weights.sum(1, keepdim=True).clamp(min=torch.finfo(v.dtype).tiny)
+        else:
+            gate = torch.sigmoid(scores)
+            weights = torch.where(visible, scores * gate, 0) / task.normalizer
+            slope = torch.where(visible, gate * (1 + scores * (1 - gate)), 0) / task.normalizer
+        rounded = _stored(weights, storage)
+        out[here] = _stored(rounded @ v, storage)
+        if grad_out is None or dq is None or dk is None or dv is None:
+            continue
+        above = grad_out[part]
+        down = above @ v.T
+        if slope is None:
+            down = weights * (down - (above * out[here]).sum(1, keepdim=True))
+        else:
+            down = slope * down
+        down = _stored(down, storage)
+        dq[here] = _stored(down @ k * task.scale, storage)
+        dk += down.T @ q[part] * task.scale
+        dv += rounded.T @ above
+    return out, dq, dk, dv
+
+
+def _dense_rows(table: IntervalTable, rows: torch.Tensor, itemsize: int) -> Iterator[tuple[int, torch.Tensor]]:
+    """Bool ``(some rows, kv_len)`` on the rows' device, one after another: ends of intervals marked, then summed."""
+    device = rows.device
+    row_ptr = torch.from_numpy(table.row_ptr).to(device)
+    _, start, stop = _ends(table, device)
+    step = max(1, CHUNK_BYTES // (itemsize * max(table.kv_len, 1)))
+    for first in range(0, len(rows), step):
+        part = rows[first : first + step]
+        counts = row_ptr[part + 1] - row_ptr[part]
+        owner = torch.repeat_interleave(torch.arange(len(part), device=device), counts)
+        before = counts.cumsum(0) - counts
+        index = torch.arange(len(owner), device=device) + (row_ptr[part] - before)[owner]
+        marks = torch.zeros(len(part), table.kv_len + 1, dtype=torch.int8, device=device)
+        marks[owner, start[index]] = 1
+        marks[owner, stop[index]] = -1
+        yield first, marks.cumsum(1, dtype=torch.int8)[:, : table.kv_len].bool()
+
+
+def _sampled_rows(length: int, number: int, device: torch.device) -> torch.Tensor:
+    """Rows spread over the sequence, first and last included, at odd places inside their tiles."""
+    return torch.from_numpy(np.unique(np.linspace(0, max(length - 1, 0), min(number, length)).astype(np.int64))).to(
+        device
+    )
+
+
+def _precisions(dtype: torch.dtype) -> tuple[torch.dtype, torch.dtype, torch.dtype | None]:
+    """Arithmetic of the reference, arithmetic of the plain computation, and what the plain one stores in."""
+    if dtype in (torch.float16, torch.bfloat16):
+        return torch.float32, torch.float32, dtype
+    return torch.float64, torch.float32, None
+
+
+def _stored(values: torch.Tensor, storage: torch.dtype | None) -> torch.Tensor:
+    return values if storage is None else values.to(storage).to(values.dtype)
+
+
+def _relative(found: torch.Tensor, exact: torch.Tensor) -> float:
+    """Relative error in the Frobenius norm; NaN where the result has one; the plain norm where all should be 0."""
+    size = exact.norm().item()
+    return ((found.to(exact.dtype) - exact).norm() / (size or 1.0)).item()
+
+
+@contextmanager
+def _full_precision() -> Iterator[None]:
+    """No TF32 inside: float32 products are float32."""
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("highest")
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)
