@@ -44,9 +44,9 @@ from cmask_lab.kernels.hopper.device import (
     VALUE_FREE,
     barrier_arrive,
     barrier_sync,
-    fast_tanh,
     next_stage,
     pattern_words,
+    weights_and_slope,
     where_visible,
 )
 from cmask_lab.kernels.hopper.gluon_names import partition_barrier, tma_reduce_add
@@ -60,7 +60,8 @@ from cmask_lab.kernels.hopper.launch import (
     tma_ready,
     with_positive_scale,
 )
-from cmask_lab.kernels.hopper.schedule import BACKWARD_TILE, ITEM_WORDS, backward_schedule
+from cmask_lab.kernels.hopper.query_gradient import BLOCK_K, query_gradient_kernel
+from cmask_lab.kernels.hopper.schedule import BACKWARD_TILE, ITEM_WORDS, backward_schedule, forward_schedule
 from cmask_lab.kernels.registry import Options
 
 QUERY_FREE = KEY_FREE
@@ -152,35 +153,18 @@ def _step(
     scores = warpgroup_mma(own_keys, query.permute((1, 0)), zeros, use_acc=False, is_async=True)
     mbarrier.wait(grad_full.index(stage), phase)
     weight_grads = warpgroup_mma(own_values, grad.permute((1, 0)), zeros, use_acc=False, is_async=True)
-    if SOFTMAX:
-        lse = lse_rows.index(stage).load(per_query)
+    lse = lse_rows.index(stage).load(per_query)
     scores = warpgroup_mma_wait(1, deps=(scores,))
-    if SOFTCAP:
-        scores = fast_tanh(scores * tanh_scale)
-        cap_slope = 1.0 - scores * scores
-    if SOFTMAX:
-        weights = gl.exp2(scores * score_scale - lse[None, :])
-        if masked != 0:
-            weights = where_visible(weights, words, 0.0)
-        slope = weights
-    else:
-        half = scores * score_scale
-        sigmoid = 0.5 + 0.5 * fast_tanh(half)
-        weights = 2.0 * half * sigmoid
-        slope = sigmoid + weights * (1.0 - sigmoid)
-        if masked != 0:
-            weights = where_visible(weights, words, 0.0)
-            slope = where_visible(slope, words, 0.0)
-    if SOFTCAP:
-        slope = slope * cap_slope
+    weights, slope = weights_and_slope(scores, lse[None, :], score_scale, tanh_scale, SOFTMAX, SOFTCAP)
+    if masked != 0:
+        weights = where_visible(weights, words, 0.0)
+        slope = where_visible(slope, words, 0.0)
     weights = weights.to(dtype)
+    delta = delta_rows.index(stage).load(per_query)
+    weight_grads = warpgroup_mma_wait(0, deps=(weight_grads,))
     if SOFTMAX:
-        delta = delta_rows.index(stage).load(per_query)
-        weight_grads = warpgroup_mma_wait(0, deps=(weight_grads,))
-        score_grad = (slope * (weight_grads - delta[None, :])).to(dtype)
-    else:
-        weight_grads = warpgroup_mma_wait(0, deps=(weight_grads,))
-        score_grad = (slope * weight_grads).to(dtype)
+        weight_grads = weight_grads - delta[None, :]
+    score_grad = (slope * weight_grads).to(dtype)
     dv = warpgroup_mma(gl.convert_layout(weights, operand), grad, dv, is_async=True)
     score_grad_operand = gl.convert_layout(score_grad, operand)
     if WITH_DQ:
@@ -412,34 +396,41 @@ def backward(
     batch, heads, q_len, real_dim = query.shape
     kv_heads, kv_len = key.shape[1], key.shape[2]
     device = query.device
+    softmax, with_dq = options.activation == "softmax", not options.deterministic
     dq = torch.empty((batch, heads, q_len, real_dim), dtype=query.dtype, device=device)
     dk = torch.empty((batch, kv_heads, kv_len, real_dim), dtype=query.dtype, device=device)
     dv = torch.empty_like(dk)
-    head_dim = padded_head_dim(real_dim)
-    softmax = options.activation == "softmax"
-    # Rows of every head padded to whole tiles: no block of LSE, delta or dQ touches the next head.
-    q_rows = -(-q_len // 128) * 128
-    base2_lse = torch.empty((batch * heads, q_rows), dtype=torch.float32, device=device)
-    delta = torch.empty_like(base2_lse)
     if q_len == 0 or kv_len == 0 or batch * heads == 0:
         # Without keys the lse of every row is its sink.
         dsinks = None if options.sinks is None else torch.zeros_like(options.sinks, dtype=torch.float32)
         if dsinks is not None and grad_lse is not None:
             dsinks += grad_lse.sum((0, 2))
         return dq.zero_(), dk.zero_(), dv.zero_(), dsinks
-    dq_sum = torch.empty((batch * heads, q_rows, head_dim), dtype=torch.float32, device=device)
+    head_dim = padded_head_dim(real_dim)
+    # Rows of every head padded to whole tiles: no block of LSE, delta or dQ touches the next head.
+    q_rows = -(-q_len // 128) * 128
+    base2_lse = torch.empty((batch * heads, q_rows), dtype=torch.float32, device=device)
+    delta = torch.empty_like(base2_lse)
+    dq_sum = base2_lse.view(batch * heads, -1, 64)  # stands in where nothing is summed
+    if with_dq:
+        dq_sum = torch.empty((batch * heads, q_rows, head_dim), dtype=torch.float32, device=device)
     prepare_kernel[(batch * heads * (q_rows // PREPARE_ROWS),)](
         out, grad_out, grad_lse, lse, base2_lse, delta, dq_sum, heads, q_len, q_rows, real_dim,
         *out.stride()[:3], *grad_out.stride(), *(grad_lse.stride() if grad_lse is not None else (0, 0, 0)),
-        SOFTMAX=softmax, WITH_GRAD_LSE=grad_lse is not None, WITH_DQ=True, HEAD_DIM=head_dim, ROWS=PREPARE_ROWS,
+        SOFTMAX=softmax, WITH_GRAD_LSE=grad_lse is not None, WITH_DQ=with_dq, HEAD_DIM=head_dim, ROWS=PREPARE_ROWS,
     )  # fmt: skip
+    dsinks = None
+    if options.sinks is not None:
+        weight = torch.exp(options.sinks.float()[None, :, None] - lse)
+        dsinks = -(weight * delta.view(batch, heads, q_rows)[:, :, :q_len]).sum((0, 2))
+    # With the scale made positive the gradient of the queries still has the scale as given.
     dq_scale = options.scale / options.normalizer
     query, key, value, grad_out = (tma_ready(tensor) for tensor in (query, key, value, grad_out))
     if options.scale <= 0:
         query, options = with_positive_scale(query, options)
-    work = backward_schedule(compiled, batch, heads, kv_heads, programs_of(device))
-    block_q = 64 if head_dim == 128 else 128
     score_scale, tanh_scale = score_scales(options)
+    block_q = 64 if head_dim == 128 else 128
+    work = backward_schedule(compiled, batch, heads, kv_heads, programs_of(device))
     backward_kernel[(work.programs,)](
         tile_descriptor(query, block_q),
         tile_descriptor(grad_out, block_q),
@@ -450,13 +441,7 @@ def backward(
         accumulator_descriptor(dq_sum),
         tile_descriptor(dk.view(batch * kv_heads, kv_len, real_dim), 64),
         tile_descriptor(dv.view(batch * kv_heads, kv_len, real_dim), 64),
-        work.program_items,
-        work.items,
-        work.partial_tile,
-        work.partial_pattern,
-        work.run_start,
-        work.run_stop,
-        work.patterns,
+        *work.arrays(),
         score_scale,
         tanh_scale,
         options.scale / options.normalizer,
@@ -469,14 +454,34 @@ def backward(
         HEAD_GROUP=heads // kv_heads,
         SOFTMAX=softmax,
         SOFTCAP=options.softcap > 0,
-        WITH_DQ=True,
+        WITH_DQ=with_dq,
         num_warps=4,
     )
-    finish_kernel[(batch * heads * -(-q_len // PREPARE_ROWS),)](
-        dq_sum, dq, dq_scale, q_len, q_rows, real_dim, HEAD_DIM=head_dim, ROWS=PREPARE_ROWS
+    if with_dq:
+        finish_kernel[(batch * heads * -(-q_len // PREPARE_ROWS),)](
+            dq_sum, dq, dq_scale, q_len, q_rows, real_dim, HEAD_DIM=head_dim, ROWS=PREPARE_ROWS
+        )
+        return dq, dk, dv, dsinks
+    work = forward_schedule(compiled, batch, heads, programs_of(device), tiles=(BACKWARD_TILE,))
+    query_gradient_kernel[(work.programs,)](
+        tile_descriptor(query, 64),
+        tile_descriptor(grad_out, 64),
+        tile_descriptor(key, BLOCK_K.value),
+        tile_descriptor(value, BLOCK_K.value),
+        tile_descriptor(dq.view(batch * heads, q_len, real_dim), 64),
+        base2_lse,
+        delta,
+        *work.arrays(),
+        score_scale,
+        tanh_scale,
+        dq_scale,
+        heads,
+        q_rows,
+        KV_TILE=BACKWARD_TILE[1],
+        HEAD_DIM=head_dim,
+        HEAD_GROUP=heads // kv_heads,
+        SOFTMAX=softmax,
+        SOFTCAP=options.softcap > 0,
+        num_warps=4,
     )
-    dsinks = None
-    if options.sinks is not None:
-        weight = torch.exp(options.sinks.float()[None, :, None] - lse)
-        dsinks = -(weight * delta.view(batch, heads, q_rows)[:, :, :q_len]).sum((0, 2))
     return dq, dk, dv, dsinks

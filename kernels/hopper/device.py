@@ -65,6 +65,27 @@ def fast_tanh(x):
 
 
 @gluon.jit
+def weights_and_slope(scores, lse, score_scale, tanh_scale, SOFTMAX: gl.constexpr, SOFTCAP: gl.constexpr):
+    """For the backward pass: the weights, and by what a gradient of the weights becomes one of the (scaled) scores.
+
+    For the softmax that factor is the weight itself (the gradient has delta taken off); ``lse`` is in base 2.
+    """
+    if SOFTCAP:
+        scores = fast_tanh(scores * tanh_scale)
+    if SOFTMAX:
+        weights = gl.exp2(scores * score_scale - lse)
+        slope = weights
+    else:
+        half = scores * score_scale
+        sigmoid = 0.5 + 0.5 * fast_tanh(half)
+        weights = 2.0 * half * sigmoid
+        slope = sigmoid + weights * (1.0 - sigmoid)
+    if SOFTCAP:
+        slope = slope * (1.0 - scores * scores)
+    return weights, slope
+
+
+@gluon.jit
 def pattern_words(patterns, number, rows, PATTERN_ROWS: gl.constexpr, scores_layout: gl.constexpr, COLUMNS: gl.constexpr):
     """The words of ``rows`` of pattern ``number``: int32 ``(64, 4)``, one word for each row that a thread owns."""
     quads: gl.constexpr = gl.reshape(gl.zeros([64, COLUMNS], gl.float32, scores_layout), [64, COLUMNS // 8, 4, 2]).type.layout

@@ -34,7 +34,7 @@ from cmask_lab.compiler.tiles import tile_table
 
 ITEM_WORDS = 8
 FORWARD_TILES = ((128, 128), (128, 64), (64, 64))
-"""Tile sizes that the forward kernel takes; a mask compiled for others is cut into the first of these for it."""
+"""Tile sizes that the forward kernel takes."""
 BACKWARD_TILE = (128, 128)
 GROUP_ITEMS = 256
 """Heads are taken in groups of about so many items. The items of a group run at the same time, so their keys and values
@@ -66,6 +66,18 @@ class Schedule:
     run_stop: torch.Tensor
     patterns: torch.Tensor
 
+    def arrays(self) -> tuple[torch.Tensor, ...]:
+        """The arrays as the kernels take them."""
+        return (
+            self.program_items,
+            self.items,
+            self.partial_tile,
+            self.partial_pattern,
+            self.run_start,
+            self.run_stop,
+            self.patterns,
+        )
+
     @property
     def programs(self) -> int:
         """Programs to launch."""
@@ -76,7 +88,13 @@ _schedules: weakref.WeakKeyDictionary[CompiledMask, dict[Any, Any]] = weakref.We
 
 
 def forward_schedule(
-    compiled: CompiledMask, batch: int, heads: int, programs: int, heads_together: int = 0
+    compiled: CompiledMask,
+    batch: int,
+    heads: int,
+    programs: int,
+    *,
+    tiles: tuple[tuple[int, int], ...] = FORWARD_TILES,
+    heads_together: int = 0,
 ) -> Schedule:
     """The schedule of the forward kernel; made once for each set of arguments.
 
@@ -84,14 +102,15 @@ def forward_schedule(
         compiled: the mask, its descriptor as torch tensors.
         batch, heads: of the tensors.
         programs: work lists to make, one a program.
+        tiles: tile sizes that the kernel takes; a mask compiled for another is cut into the first of them.
         heads_together: heads that run side by side; 0 chooses by :data:`GROUP_ITEMS`.
     """
     known = _schedules.setdefault(compiled, {})
-    key = ("forward", batch, heads, programs, heads_together)
+    key = ("forward", batch, heads, programs, tiles, heads_together)
     if key not in known:
         descriptor = compiled.descriptor
-        if compiled.tile not in FORWARD_TILES:
-            descriptor = _cut(compiled, FORWARD_TILES[0]).to(descriptor.buffer.device)
+        if compiled.tile not in tiles:
+            descriptor = _cut(compiled, tiles[0]).to(descriptor.buffer.device)
         known[key] = make_schedule(
             descriptor, compiled.mask_index, batch, heads, programs, heads_together=heads_together
         )
