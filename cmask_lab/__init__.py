@@ -45,11 +45,20 @@ from cmask_lab.masks import (
 
 if TYPE_CHECKING:
     from cmask_lab.attention import attention
+    from cmask_lab.bench.report import Report
+    from cmask_lab.bench.run import benchmark
+    from cmask_lab.interop.export import export, export_targets
+    from cmask_lab.interop.mask_mod import from_mask_mod
 
 __version__ = "0.1.0"
 
 _WHERE = {
     "attention": "cmask_lab.attention",
+    "benchmark": "cmask_lab.bench.run",
+    "Report": "cmask_lab.bench.report",
+    "export": "cmask_lab.interop.export",
+    "export_targets": "cmask_lab.interop.export",
+    "from_mask_mod": "cmask_lab.interop.mask_mod",
 }
 """Names that are imported on first use, and the module each is in."""
 
@@ -69,16 +78,21 @@ _EXTRAS = {
 __all__ = [
     "CompiledMask",
     "Mask",
+    "Report",
     "__version__",
     "anticausal",
     "attention",
     "band",
+    "benchmark",
     "causal",
     "compile",
     "documents",
     "empty",
     "explicit",
+    "export",
+    "export_targets",
     "from_dense",
+    "from_mask_mod",
     "from_spec",
     "full",
     "global_tokens",

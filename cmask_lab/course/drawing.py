@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import html
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -28,7 +28,7 @@ MARGIN = 46
 class Drawing:
     """A finished picture: ``svg`` is its text, ``caption`` a line of plain text under it."""
 
-    svg: str
+    svg: str = field(repr=False)
     caption: str = ""
 
     def _repr_html_(self) -> str:
