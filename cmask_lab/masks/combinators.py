@@ -304,6 +304,8 @@ def union(small: IntervalTable, large: IntervalTable) -> IntervalTable:
     A splice looks up the small table's boundaries and copies the large line once, where a merge sorts both: the union
     of 33 thousand intervals with CLEAR's million takes a third of the time (2 cores, 32,768 rows).
     """
+    if not small.count:
+        return large
     if small.count * 8 > large.count:
         return small | large
     line, edges = large.line, small.line.reshape(-1, 2)

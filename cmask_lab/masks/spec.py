@@ -122,6 +122,12 @@ def _node(value: Any, path: str, depth: int) -> Mask:
     variants = READERS[kind]
     given = {field: entry for field, entry in value.items() if field not in ("type", "name")}
     variant = next((v for v in variants if v.applies(given)), variants[0])
+    if variant.value is not None and given.get(variant.mark) != variant.value and variant.mark in given:
+        kinds = ", ".join(v.value for v in variants)
+        raise SpecError(
+            f"spec: {path}: unknown {variant.mark} {_short(given[variant.mark])} of a {kind!r}; "
+            f"the {variant.mark}s are {kinds}"
+        )
     names = ", ".join(variant.fields) or "none"
     for field in given:
         if field not in variant.fields:

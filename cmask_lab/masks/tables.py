@@ -424,7 +424,7 @@ def _bool_matrix(value: Any, what: str) -> Bools:
     if not hasattr(value, "__array__") and (not isinstance(value, Iterable) or isinstance(value, str | bytes)):
         raise TypeError(f"{what} is {value!r}; it must be a two-dimensional array of bools")
     try:
-        cells = np.array(value)
+        cells = np.asarray(value)
     except (TypeError, ValueError, RuntimeError) as error:
         raise TypeError(f"{what} can't be read as a two-dimensional array: {error}") from error
     if cells.ndim != 2:
