@@ -47,11 +47,7 @@ def tile_patterns(
             value *= row_value[which].take(row)
             np.add.at(fingerprint[which], own, value)
     representative, number = _first_of_equals(fingerprint)
-    words = np.zeros((len(representative), tile[0], tile[1] // 32), np.int32)
-    for first in range(0, len(representative), TILES_AT_ONCE):
-        some = representative[first : first + TILES_AT_ONCE]
-        words[first : first + len(some)] = _bits(table, tile, tile_row[some], tile_column[some])
-    return words, number
+    return _bits(table, tile, tile_row[representative], tile_column[representative]), number
 
 
 @cache
@@ -128,14 +124,19 @@ def _pieces(table: IntervalTable, tile: tuple[int, int], tile_row: Int64s, tile_
 def _bits(table: IntervalTable, tile: tuple[int, int], tile_row: Int64s, tile_column: Int64s) -> Int32s:
     """int32 ``(n, q_tile, kv_tile // 32)``: the cells of ``n`` tiles, in ascending (row, column) order."""
     q_tile, kv_tile = tile
-    # One int8 a cell and one spare column: +1 where an interval starts, -1 where it stops, then a running sum.
-    step = np.zeros((len(tile_row), q_tile, kv_tile + 1), np.int8)
+    dtype = np.dtype("<u8" if kv_tile % 64 == 0 else "<u4")
+    width = 8 * dtype.itemsize
+    # below[w, c]: the bits of word w that stand before column c. What an interval covers is the difference of two,
+    # and intervals of a row are disjoint, so adding them up sets bits without a carry.
+    before = np.clip(np.arange(kv_tile + 1) - np.arange(0, kv_tile, width)[:, None], 0, width).tolist()
+    below = np.array([[(1 << bits) - 1 for bits in word] for word in before], dtype)
+    words = np.zeros((len(below), len(tile_row) * q_tile), dtype)
     for number, row, start, stop in _pieces(table, tile, tile_row, tile_column):
-        step[number, row, start] = 1
-        step[number, row, stop] = -1
-    inside = np.cumsum(step, axis=2, dtype=np.int8)[:, :, :kv_tile]
-    packed = np.packbits(inside.view(np.bool_), axis=2, bitorder="little")
-    return packed.view("<i4").astype(np.int32, copy=False)
+        cell_row = number * q_tile + row
+        for word, bits in zip(words, below, strict=True):
+            np.add.at(word, cell_row, bits.take(stop) - bits.take(start))
+    packed = np.ascontiguousarray(words.T).view("<i4").reshape(len(tile_row), q_tile, kv_tile // 32)
+    return packed.astype(np.int32, copy=False)
 
 
 def transposed_patterns(patterns: Int32s) -> Int32s:
