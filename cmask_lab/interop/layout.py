@@ -86,8 +86,12 @@ def operand(expression: Expression) -> str:
     return f"({inline(expression)})" if loose else inline(expression)
 
 
-def statement(head: str, expression: Expression, indent: int = 0) -> list[str]:
-    """Lines of ``head expression``, such as ``mask = a | b`` or ``return a``, at an indentation in spaces.
+def statement(head: str, expression: Expression, indent: int = 0, margin: int = 0) -> list[str]:
+    """Lines of ``head expression``, such as ``mask = a | b`` or ``return a``.
+
+    Args:
+        indent: spaces in front.
+        margin: spaces that the lines will be moved to the right later on.
 
     >>> for line in statement("mask =", chain("|", [Term("a" * 60), Term("b" * 40)])):
     ...     print(line[:20])
@@ -96,20 +100,29 @@ def statement(head: str, expression: Expression, indent: int = 0) -> list[str]:
         | bbbbbbbbbbbbbb
     )
     """
-    line = f"{' ' * indent}{head} {inline(expression)}"
-    if len(line) <= WIDTH:
-        return [line]
+    return _broken(f"{' ' * indent}{head} ", expression, indent, WIDTH - margin)
+
+
+def _broken(opening: str, expression: Expression, indent: int, width: int) -> list[str]:
+    """``opening expression``, on as few lines as a formatter makes of it."""
+    if len(opening) + len(inline(expression)) <= width:
+        return [opening + inline(expression)]
     if isinstance(expression, Term):
-        return _broken_call(f"{' ' * indent}{head} ", expression.text, indent)
+        return _broken_call(opening, expression.text, indent, width)
     if isinstance(expression, Inverted):
-        return _bracketed(f"{' ' * indent}{head} ~", expression.part, indent)
-    return _bracketed(f"{' ' * indent}{head} ", expression, indent)
+        return _bracketed(f"{opening}~", expression.part, indent, width)
+    if len(expression.parts) == 2 and operand(expression.parts[1]).startswith("("):
+        # One operator, and behind it a pair of brackets that can be opened.
+        first = f"{opening}{operand(expression.parts[0])} {expression.symbol} "
+        if len(first) < width:
+            return _bracketed(first, expression.parts[1], indent, width)
+    return _bracketed(opening, expression, indent, width)
 
 
-def _broken_call(opening: str, text: str, indent: int) -> list[str]:
+def _broken_call(opening: str, text: str, indent: int, width: int) -> list[str]:
     """A call that is too long for one line: in parentheses if it is a chain of calls, else its arguments on a line."""
     inner, closing = " " * (indent + 4), f"{' ' * indent})"
-    if text.count(").") >= 2 and len(inner) + len(text) <= WIDTH:
+    if text.count(").") >= 2 and len(inner) + len(text) <= width:
         return [f"{opening}(", inner + text, closing]
     call = ast.parse(text, mode="eval").body
     if not isinstance(call, ast.Call):
@@ -118,19 +131,20 @@ def _broken_call(opening: str, text: str, indent: int) -> list[str]:
     return [opening + text[:end], inner + text[end:-1], closing]
 
 
-def _bracketed(opening: str, expression: Expression, indent: int) -> list[str]:
-    """``opening`` and the expression in parentheses, one operand a line."""
+def _bracketed(opening: str, expression: Expression, indent: int, width: int) -> list[str]:
+    """``opening`` and the expression in parentheses: on one line of its own, or one operand a line."""
+    inner = " " * (indent + 4)
     lines = [f"{opening}("]
-    parts, symbol = (expression.parts, expression.symbol) if isinstance(expression, Chain) else ((expression,), "")
-    for number, part in enumerate(parts):
-        start = " " * (indent + 4) + (f"{symbol} " if number else "")
-        line = start + operand(part)
-        if len(line) <= WIDTH or isinstance(part, Term):
-            lines.append(line)
+    if not isinstance(expression, Chain) or len(inner) + len(inline(expression)) <= width:
+        return [*lines, inner + inline(expression), f"{' ' * indent})"]
+    for number, part in enumerate(expression.parts):
+        start = inner + (f"{expression.symbol} " if number else "")
+        if len(start) + len(operand(part)) <= width or isinstance(part, Term):
+            lines.append(start + operand(part))
         elif isinstance(part, Inverted):
-            lines += _bracketed(f"{start}~", part.part, indent + 4)
+            lines += _bracketed(f"{start}~", part.part, indent + 4, width)
         else:
-            lines += _bracketed(start, part, indent + 4)
+            lines += _bracketed(start, part, indent + 4, width)
     return [*lines, f"{' ' * indent})"]
 
 
@@ -170,7 +184,7 @@ def packed(values: np.ndarray) -> list[str]:
     values = np.asarray(values, np.int64).reshape(-1)
     steps = np.diff(values, prepend=0).astype("<i4")
     text = base64.b85encode(zlib.compress(steps.tobytes(), 9)).decode()
-    return textwrap.wrap(text, WIDTH - 6)
+    return [text[at : at + WIDTH - 6] for at in range(0, len(text), WIDTH - 6)]
 
 
 UNPACK = '''\
@@ -181,9 +195,13 @@ def unpacked(text):
 '''
 """The function that reads ``packed`` text, for sources that use PyTorch; needs ``base64``, ``zlib`` and ``torch``."""
 
-UNPACK_NUMPY = UNPACK.replace("bytearray(", "").replace("(text)))", "(text))").replace(
-    "return torch.frombuffer(steps, dtype=torch.int32).cumsum(0, dtype=torch.int32)",
-    'return np.frombuffer(steps, "<i4").cumsum(dtype=np.int32)',
+UNPACK_NUMPY = (
+    UNPACK.replace("bytearray(", "")
+    .replace("(text)))", "(text))")
+    .replace(
+        "return torch.frombuffer(steps, dtype=torch.int32).cumsum(0, dtype=torch.int32)",
+        'return np.frombuffer(steps, "<i4").cumsum(dtype=np.int32)',
+    )
 )
 """The same for sources that use NumPy as ``np``."""
 
@@ -195,7 +213,9 @@ def int_table(name: str, values: np.ndarray, *, library: str = "torch") -> list[
         library: "torch" or "numpy": what the table is made with.
     """
     values = np.asarray(values)
-    make, dtype = ("torch.tensor(", ", dtype=torch.int32)") if library == "torch" else ("np.array(", ", dtype=np.int32)")
+    make, dtype = (
+        ("torch.tensor(", ", dtype=torch.int32)") if library == "torch" else ("np.array(", ", dtype=np.int32)")
+    )
     if values.size <= LITERAL_VALUES:
         lines = number_list(f"{name} = {make}", values.reshape(-1), dtype)
     else:

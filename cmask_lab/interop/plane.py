@@ -98,6 +98,7 @@ class TileLists:
 
     @classmethod
     def of(cls, maps: list[TileMap]) -> TileLists:
+        """The lists of several masks over one plane, one mask's tile rows after another's."""
         parts = [_ragged_demoted(tiles, number * tiles.q_tiles) for number, tiles in enumerate(maps)]
         first = maps[0]
         return cls(first.q_tiles, first.kv_tiles, len(maps), *(np.concatenate(p) for p in zip(*parts, strict=True)))

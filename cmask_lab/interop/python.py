@@ -10,11 +10,22 @@ import json
 
 import numpy as np
 
-from cmask_lab.interop.layout import Expression, Inverted, Term, chain, identifier, inline, number_list, operand, statement
+from cmask_lab.interop.layout import (
+    Expression,
+    Inverted,
+    Term,
+    chain,
+    identifier,
+    inline,
+    number_list,
+    operand,
+    statement,
+)
 from cmask_lab.interop.plane import shortened
 from cmask_lab.masks.combinators import And, Minus, Not, Or, PerBatch, PerHead
+from cmask_lab.masks.gather import Take
 from cmask_lab.masks.mask import Mask
-from cmask_lab.masks.placement import At, Repeat, RepeatEach, Take, Transposed
+from cmask_lab.masks.placement import At, Repeat, RepeatEach, Transposed
 from cmask_lab.masks.tables import DocumentIds, Documents, Explicit, Tiles, Tree
 
 SHORT = 12
@@ -100,7 +111,9 @@ class _Writer:
                 return Term(f"cm.repeat({self._numbers('sizes', mask.sizes)}, {self._masks(mask.masks)})")
             case Take():
                 sides = [("q", mask.q), ("k", mask.k)]
-                given = [f"{axis}={self._numbers(f'{axis}_order', index)}" for axis, index in sides if index is not None]
+                given = [
+                    f"{axis}={self._numbers(f'{axis}_order', index)}" for axis, index in sides if index is not None
+                ]
                 return self._method(self.expression(mask.mask), f"take({', '.join(given)})")
             case PerBatch() | PerHead():
                 return Term(f"cm.{mask.type}({self._masks(mask.masks)})")

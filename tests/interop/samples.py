@@ -34,7 +34,12 @@ SAMPLES = {
     "ball": (cm.grid(3, 4, 5).disk(2), 60, 60, 0),
     "box": (cm.grid(5, 8).box(1, 2), 40, 40, 0),
     "neighborhood": (cm.grid(4, 6).neighborhood(3), 24, 24, 0),
-    "dilated, causal neighborhood": (cm.grid(3, 7, 9).neighborhood((2, 3, 4), dilation=(1, 2, 2), causal=(True, False, False)), 189, 189, 0),
+    "dilated, causal neighborhood": (
+        cm.grid(3, 7, 9).neighborhood((2, 3, 4), dilation=(1, 2, 2), causal=(True, False, False)),
+        189,
+        189,
+        0,
+    ),
     "axial": (cm.grid(5, 7).axial(), 35, 35, 0),
     "axial in time": (cm.grid(3, 3, 4).axial((0, 2)), 36, 36, 0),
     "causal in time": (cm.grid(3, 2, 4).causal_time(), 24, 24, 0),

@@ -1,0 +1,124 @@
+"""``cm.export``: a mask as source text for a neighbour; ``cm.export_targets``: which neighbours can take it.
+
+A target is a module of this package with a function from a :class:`Plane` to source text, and, where the neighbour
+can't express every mask, a function that says what stands in the way. Every source runs by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any, NamedTuple
+
+from cmask_lab.interop.plane import Plane
+from cmask_lab.masks.mask import Mask
+
+
+class Target(NamedTuple):
+    """A way out.
+
+    Attributes:
+        title: what comes out, in one line.
+        module, function: where the source is written; it takes a plane, or the mask if ``lengths`` is False.
+        obstacle: name of the function that says why a plane can't be expressed, or None; "" if any can.
+        lengths: whether the text depends on the lengths.
+    """
+
+    title: str
+    module: str
+    function: str = "source"
+    obstacle: str = ""
+    lengths: bool = True
+
+    def load(self, name: str) -> Callable[..., Any]:
+        """A function of the target's module."""
+        return getattr(import_module(f"cmask_lab.interop.{self.module}"), name)
+
+
+TARGETS = {
+    "python": Target("cmask_lab code that rebuilds the mask", "python", lengths=False),
+    "json": Target("the spec as JSON", "spec_json", lengths=False),
+    "flex": Target("FlexAttention: a readable mask_mod and a BlockMask made from tiles", "flex"),
+    "sdpa": Target("PyTorch scaled_dot_product_attention with a bool mask", "dense", "sdpa_source"),
+    "dense": Target("a bool mask and an additive bias", "dense", "dense_source"),
+}
+
+
+class Answer(NamedTuple):
+    """Whether a mask can be exported to a target, and what comes out or what stands in the way."""
+
+    possible: bool
+    why: str
+
+
+def export(
+    mask: Mask, target: str, *, q_len: int | None = None, kv_len: int | None = None, q_start: int = 0, **options: Any
+) -> str:
+    """Source text that has the mask in the form of another library; it runs by itself.
+
+    Args:
+        target: one of ``cm.export_targets(mask)``.
+        q_len, kv_len, q_start: the window, as for ``cm.compile``; left out, it is what the mask was made for. Not used
+            by "python" and "json".
+        options: of the target: ``chip``, ``backend``, ``block_size`` for "flex"; see its module.
+
+    Raises:
+        ValueError: unknown target, lengths that are missing or do not fit, or a mask that the target can't express; the
+            message names the row or column that breaks it.
+        TypeError: an option that the target doesn't have.
+
+    >>> import cmask_lab as cm
+    >>> exec(cm.export(cm.window(2), "dense", q_len=4))
+    >>> make_mask().int().tolist()
+    [[1, 0, 0, 0], [1, 1, 0, 0], [1, 1, 1, 0], [0, 1, 1, 1]]
+    """
+    chosen = _target(target)
+    if not isinstance(mask, Mask):
+        raise TypeError(f"export: the mask is {type(mask).__name__}; give a cmask_lab mask, such as cm.causal()")
+    subject: Any = mask
+    if chosen.lengths:
+        subject = Plane.of(mask, q_len, kv_len, q_start, where="export")
+        if chosen.obstacle and (reason := chosen.load(chosen.obstacle)(subject)):
+            raise ValueError(f"export: {target} can't express this mask: {reason}")
+    write = chosen.load(chosen.function)
+    known = write.__kwdefaults__ or {}
+    for option in options:
+        if option not in known:
+            names = f"its options are {', '.join(known)}" if known else "it has none"
+            raise TypeError(f"export: {target} has no option {option!r}; {names}")
+    return write(subject, **options)
+
+
+def export_targets(
+    mask: Mask, *, q_len: int | None = None, kv_len: int | None = None, q_start: int = 0
+) -> dict[str, Answer]:
+    """For every target whether it can express the mask; ``why`` says what comes out, or what stands in the way.
+
+    Args:
+        q_len, kv_len, q_start: as for :func:`export`.
+
+    >>> import cmask_lab as cm
+    >>> cm.export_targets(cm.causal(), q_len=64)["flex"].possible
+    True
+    """
+    plane: Plane | str
+    try:
+        plane = Plane.of(mask, q_len, kv_len, q_start, where="export")
+    except ValueError as error:
+        plane = str(error)
+    return {name: _answer(target, plane) for name, target in TARGETS.items()}
+
+
+def _answer(target: Target, plane: Plane | str) -> Answer:
+    reason: str | None = None
+    if isinstance(plane, str):
+        reason = plane if target.lengths else None
+    elif target.obstacle:
+        reason = target.load(target.obstacle)(plane)
+    return Answer(reason is None, reason or target.title)
+
+
+def _target(name: str) -> Target:
+    if name not in TARGETS:
+        raise ValueError(f"export: target {name!r} is unknown; targets are {', '.join(TARGETS)}")
+    return TARGETS[name]

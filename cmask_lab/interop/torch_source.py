@@ -1,0 +1,93 @@
+"""What exported sources that use PyTorch have in common: their tables, and the mask as a function of positions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from cmask_lab.interop.formula import Formula, Place, Table
+from cmask_lab.interop.layout import LITERAL_VALUES, UNPACK, int_table, is_packed, number_list
+from cmask_lab.interop.plane import Plane
+
+INSIDE = '''\
+def inside(x, n):
+    """A position as an index of a table: n, its last entry, for all outside [0, n)."""
+    return torch.where((x >= 0) & (x < n), x, n)
+'''
+
+NUMBERED = '''\
+def numbered(sizes):
+    """0 for the first sizes[0] positions, 1 for the next sizes[1] …; behind the last: len(sizes)."""
+    sizes = torch.as_tensor([*sizes, 1])
+    return torch.repeat_interleave(torch.arange(len(sizes)), sizes).int()
+'''
+
+RESERVED = ("mask_mod", "make_mask_mod", "numbered", "unpacked", "device", "mask", "base64", "zlib")
+
+
+@dataclass(frozen=True)
+class MaskFunction:
+    """The parts of a source that says which query sees which key.
+
+    Attributes:
+        tables: lines of module-level tables, upper-case names, on the CPU.
+        to_device: lines that give the tables their lower-case names on ``device``.
+        body: lines of a function body of ``(b, h, q, k)``.
+    """
+
+    tables: list[str]
+    to_device: list[str]
+    body: list[str]
+
+    @classmethod
+    def of(cls, plane: Plane, margin: int = 4) -> MaskFunction:
+        """The function of absolute positions; a batch entry and head pick their mask.
+
+        Args:
+            margin: spaces in front of the body, where the source puts it.
+        """
+        formula = Formula(taken=RESERVED, margin=margin)
+        place = Place("q", "k", plane.q_start + plane.q_len, plane.kv_len)
+        body = formula.any_of(plane.masks, plane.index, place)
+        if plane.q_start:
+            body = [f"q = q + {plane.q_start}", *body]
+        tables = [line for name, table in formula.tables.items() for line in _table_lines(name.upper(), table)]
+        return cls(tables, [f"{name} = {name.upper()}.to(device)" for name in formula.tables], body)
+
+
+def _table_lines(name: str, table: Table) -> list[str]:
+    if table.sizes is None:
+        return int_table(name, table.values)
+    if len(table.sizes) <= LITERAL_VALUES:
+        return number_list(f"{name} = numbered(", table.sizes, ")")
+    return int_table(name, table.values)
+
+
+def module(docstring: str, imports: list[str], tables: list[str], functions: list[str]) -> str:
+    """A whole source: docstring, imports, the helpers that the rest calls for, tables, functions.
+
+    Args:
+        tables: lines.
+        functions: source texts, each a function.
+    """
+    text = "\n".join([*tables, *functions])
+    helpers = [helper for name, helper in (("inside(", INSIDE), ("numbered(", NUMBERED)) if name in text]
+    if is_packed(tables):
+        standard = [line for line in imports if line == "import functools"]
+        imports = ["import base64", *standard, "import zlib", "", *(line for line in imports if line not in standard)]
+        imports = [line for n, line in enumerate(imports) if line or imports[n - 1]]
+        helpers.append(UNPACK)
+    parts = [f'"""{docstring}"""\n\n' + "\n".join(imports) + "\n", *helpers]
+    constants = "\n".join(tables)
+    return "\n\n".join([*parts, *([f"{constants}\n"] if tables else []), *functions])
+
+
+def indented(lines: list[str], spaces: int = 4) -> str:
+    """Lines moved to the right; empty ones stay empty."""
+    return "\n".join(f"{' ' * spaces}{line}" if line else line for line in lines)
+
+
+def index_table(name: str, index: np.ndarray) -> list[str]:
+    """Lines of an int64 table of mask numbers, ``(batch or 1, heads or 1)``."""
+    return [f"{name} = torch.tensor({index.tolist()})"]

@@ -1,0 +1,53 @@
+"""``cm.export`` and ``cm.export_targets``: what is asked for wrongly is refused with a reason."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+import cmask_lab as cm
+from cmask_lab.interop.export import TARGETS, export, export_targets
+from tests.interop.samples import PER_BATCH, SAMPLES
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+def test_the_answers_are_true(name):
+    """A target that says yes gives a source that compiles; one that says no refuses for the same reason."""
+    mask, q_len, kv_len, q_start = SAMPLES[name]
+    lengths = {"q_len": q_len, "kv_len": kv_len, "q_start": q_start}
+    for target, answer in export_targets(mask, **lengths).items():
+        if answer.possible:
+            compile(export(mask, target, **lengths), target, "exec" if target != "json" else "eval")
+        else:
+            with pytest.raises(ValueError, match=re.escape(answer.why)):
+                export(mask, target, **lengths)
+
+
+def test_answers_for_masks_that_differ_by_head():
+    answers = export_targets(PER_BATCH, q_len=50)
+    assert answers["flex"].possible
+    assert set(answers) == set(TARGETS)
+
+
+def test_lengths_come_from_the_mask():
+    assert export(cm.documents([3, 5]), "flex") == export(cm.documents([3, 5]), "flex", q_len=8)
+    answers = export_targets(cm.causal())
+    assert answers["python"].possible
+    assert answers["flex"] == (
+        False,
+        "export: cm.causal() has no length of its own; pass q_len, and kv_len if it differs",
+    )
+
+
+def test_refusals():
+    with pytest.raises(ValueError, match="target 'fleks' is unknown; targets are python, json, flex"):
+        export(cm.causal(), "fleks")
+    with pytest.raises(ValueError, match="the mask was made for 8 keys and does not fit kv_len 4"):
+        export(cm.documents([8]), "dense", q_len=4)
+    with pytest.raises(TypeError, match="json has no option 'chip'; it has none"):
+        export(cm.causal(), "json", chip="hopper")
+    with pytest.raises(TypeError, match="flex has no option 'tile'; its options are chip, backend, block_size"):
+        export(cm.causal(), "flex", q_len=8, tile=1)
+    with pytest.raises(TypeError, match="the mask is str"):
+        export("causal", "json")
