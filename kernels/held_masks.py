@@ -15,6 +15,7 @@ from __future__ import annotations
 import itertools
 import threading
 from collections import OrderedDict
+from collections.abc import Callable
 from weakref import WeakValueDictionary, ref
 
 from cmask_lab.compiler.compile import CompiledMask
@@ -27,13 +28,16 @@ RECENT_MASKS = 32
 LENGTHS_OF_A_MASK = 16
 """So many pairs of lengths stay compiled for each mask."""
 
+ATTRIBUTE = "_held_by_attention"
+"""Where a mask object carries its :class:`HeldMask`."""
+
 
 class HeldMask:
     """A mask with its number and the results of compiling it."""
 
-    def __init__(self, source: Mask | CompiledMask, number: int):
+    def __init__(self, number: int):
         self.number = number
-        self._source = ref(source)
+        self._source: Callable[[], Mask | CompiledMask | None] = lambda: None
         self._compiled: OrderedDict[tuple[int, int], CompiledMask] = OrderedDict()
         self._lock = threading.Lock()
 
@@ -45,8 +49,12 @@ class HeldMask:
             raise RuntimeError("attention: the mask of this call no longer exists; keep a reference to it until backward()")
         return source
 
+    def __reduce__(self) -> tuple[type[None], tuple[()]]:
+        """A copy of the mask in another process, or a deep copy, starts without a number."""
+        return type(None), ()
+
     def renew(self, source: Mask | CompiledMask) -> None:
-        """Hold on to another mask of the same meaning."""
+        """Stand for this mask from now on: the first one, or another of the same meaning."""
         self._source = ref(source)
 
     def compiled(self, q_len: int, kv_len: int) -> CompiledMask:
@@ -75,10 +83,9 @@ class HeldMask:
         return compiled
 
 
-_lock = threading.RLock()
+_lock = threading.Lock()
 _numbers = itertools.count(1)
 _by_number: WeakValueDictionary[int, HeldMask] = WeakValueDictionary()
-_by_identity: dict[int, tuple[ref[Mask | CompiledMask], HeldMask]] = {}
 _recent: OrderedDict[Mask | CompiledMask, HeldMask] = OrderedDict()
 """By meaning for a Mask, by identity for a CompiledMask; holds both the mask and its HeldMask."""
 
@@ -86,27 +93,20 @@ _recent: OrderedDict[Mask | CompiledMask, HeldMask] = OrderedDict()
 def hold(source: Mask | CompiledMask) -> int:
     """The number of a mask; the same for the same object, and for an equal mask that is still around.
 
+    What is known of a mask hangs on the object itself: a compiled mask refers to its mask, so a table of them beside it would
+    keep every mask alive for ever.
+
     >>> import cmask_lab as cm
     >>> hold(cm.causal()) == hold(cm.causal())
     True
     """
-    identity = id(source)
     with _lock:
-        known = _by_identity.get(identity)
-        if known is not None and known[0]() is source:
-            held = known[1]
-        else:
-            held = _recent.get(source) or HeldMask(source, next(_numbers))
+        held = vars(source).get(ATTRIBUTE)
+        if held is None:
+            held = _recent.get(source) or HeldMask(next(_numbers))
             held.renew(source)
             _by_number[held.number] = held
-
-            def forget(dead: ref, identity: int = identity) -> None:
-                # The next object may have got the same id before this one's end was noticed.
-                with _lock:
-                    if _by_identity.get(identity, (None,))[0] is dead:
-                        del _by_identity[identity]
-
-            _by_identity[identity] = (ref(source, forget), held)
+            object.__setattr__(source, ATTRIBUTE, held)
         if next(reversed(_recent), None) is not source:
             _recent.pop(source, None)
             _recent[source] = held

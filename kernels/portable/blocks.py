@@ -62,11 +62,16 @@ SHARED_BYTES = 227 * 1024
 """Shared memory of a program on sm_90 and sm_100; stands in where there is no device to ask (the interpreter)."""
 
 
+TENSOR_MEMORY_BYTES = 4096
+"""What the compiler adds from sm_100 on, beyond RESERVED_BYTES, to stage operands through tensor memory."""
+
+
 def shared_limit(device: torch.device) -> int:
-    """Bytes of shared memory that one program may have on a device."""
+    """Bytes of shared memory that one program may fill with blocks on a device."""
     if device.type != "cuda":
         return SHARED_BYTES
-    return torch.cuda.get_device_properties(device).shared_memory_per_block_optin
+    properties = torch.cuda.get_device_properties(device)
+    return properties.shared_memory_per_block_optin - (TENSOR_MEMORY_BYTES if properties.major >= 10 else 0)
 
 
 def choose(

@@ -1,0 +1,236 @@
+from __future__ import annotations
+
+import copy
+import gc
+import pickle
+import weakref
+
+import numpy as np
+import pytest
+import torch
+
+import cmask_lab as cm
+from cmask_lab.attention import attention, choose_backend
+from cmask_lab.kernels import held_masks
+from tests.kernels.oracle import Case, compare, dense, tensors
+
+MASK = cm.causal() - cm.rect(q=(20, 25))
+
+
+def inputs(compiled, case=Case(heads=4, kv_heads=2, dtype=torch.float64)):  # noqa: B008 - frozen
+    return tensors(compiled, case)
+
+
+def named(data):
+    options = data.options
+    softmax = options.activation == "softmax"
+    return {
+        "scale": options.scale,
+        "activation": options.activation,
+        "softcap": options.softcap or None,
+        "sinks": options.sinks,
+        "normalizer": None if softmax else options.normalizer,
+        "return_lse": softmax,
+    }
+
+
+def results(function, data, mask, backend="auto"):
+    """Results and gradients through autograd, by the names of the oracle."""
+    leaves = {name: getattr(data, name).clone().requires_grad_() for name in ("q", "k", "v")}
+    arguments = named(data)
+    if arguments["sinks"] is not None:
+        leaves["sinks"] = arguments["sinks"] = arguments["sinks"].clone().requires_grad_()
+    value = function(leaves["q"], leaves["k"], leaves["v"], mask, backend=backend, **arguments)
+    out, lse = value if arguments["return_lse"] else (value, None)
+    grads = [data.grad_out]
+    if data.grad_lse is not None:
+        grads.append(torch.where(lse > float("-inf"), data.grad_lse, 0.0).to(lse.dtype))
+    gradients = torch.autograd.grad([out, lse][: len(grads)], list(leaves.values()), grads)
+    found = {"out": out.detach()} | ({} if lse is None else {"lse": lse.detach()})
+    return found | {f"grad_{name}": grad for name, grad in zip(leaves, gradients, strict=True)}
+
+
+CASES = [
+    Case(heads=4, kv_heads=2, dtype=torch.float64),
+    Case(heads=2, head_dim=24, value_dim=8, sinks=True, softcap=2.0),
+    Case(activation="silu", normalizer=60.0),
+    Case(dtype=torch.bfloat16, sinks=True),
+]
+
+
+@pytest.mark.parametrize("backend", ["auto", "cpu", "reference"])
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_values_and_gradients(case, backend):
+    compiled = cm.compile(MASK, 60)
+    data = inputs(compiled, case)
+    compare(results(attention, data, MASK, backend), data, dense(compiled))
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_in_one_compiled_graph(case):
+    compiled = cm.compile(MASK, 60)
+    data = inputs(compiled, case)
+    whole = torch.compile(attention, fullgraph=True, backend="aot_eager", dynamic=False)
+    compare(results(whole, data, MASK), data, dense(compiled))
+
+
+def test_a_compiled_graph_serves_all_lengths():
+    torch._dynamo.reset()
+    graphs = torch._dynamo.testing.CompileCounterWithBackend("aot_eager")
+    model = torch.compile(lambda q, k, v: attention(q, k, v, MASK), fullgraph=True, backend=graphs, dynamic=True)
+    for length in (60, 50, 47, 33):
+        data = inputs(cm.compile(MASK, length))
+        torch.testing.assert_close(model(data.q, data.k, data.v), attention(data.q, data.k, data.v, MASK))
+    assert graphs.frame_count == 1
+
+
+def test_another_mask_in_a_compiled_graph_is_that_mask():
+    model = torch.compile(lambda q, k, v, mask: attention(q, k, v, mask), fullgraph=True, backend="aot_eager")
+    data = inputs(cm.compile(MASK, 60))
+    for mask in (MASK, cm.window(5), cm.compile(cm.window(3, 3), 60)):
+        torch.testing.assert_close(model(data.q, data.k, data.v, mask), attention(data.q, data.k, data.v, mask))
+
+
+@pytest.mark.parametrize("activation", ["softmax", "silu"])
+@pytest.mark.parametrize("with_sinks", [False, True])
+def test_registration(activation, with_sinks):
+    if activation == "silu" and with_sinks:
+        with pytest.raises(ValueError, match="sinks are logits of a softmax"):
+            attention(*[torch.zeros(1, 1, 4, 8)] * 3, MASK, activation="silu", normalizer=1.0, sinks=torch.zeros(1))
+        return
+    data = inputs(cm.compile(MASK, 60), Case(heads=4, kv_heads=2, sinks=with_sinks))
+    leaves = [None if t is None else t.clone().requires_grad_() for t in (data.q, data.k, data.v, data.options.sinks)]
+    numbers = (held_masks.hold(MASK), "auto", activation, 0.3, 0.0, 1.0, True, False)
+    torch.library.opcheck(torch.ops.cmask_lab.attention.default, (*leaves, *numbers))
+
+
+def test_a_token_order_is_applied_inside():
+    shuffled = np.random.default_rng(3).permutation(60)
+    data = inputs(cm.compile(MASK, 60), CASES[1])
+    compare(results(attention, data, cm.compile(MASK, 60, order=shuffled)), data, dense(cm.compile(MASK, 60)))
+
+
+def test_later_queries_need_a_compiled_mask():
+    data = inputs(cm.compile(cm.causal(), 4, 60, q_start=56))
+    out = attention(data.q, data.k, data.v, cm.compile(cm.causal(), 4, 60, q_start=56))
+    alone = attention(data.q, data.k, data.v, cm.causal())
+    torch.testing.assert_close(alone[:, :, 0], data.v.repeat_interleave(2, 1)[:, :, 0])
+    assert not torch.allclose(out[:, :, 0], alone[:, :, 0])
+
+
+def test_only_the_gradients_asked_for():
+    data = inputs(cm.compile(MASK, 60))
+    k = data.k.clone().requires_grad_()
+    attention(data.q, k, data.v, MASK).sum().backward()
+    assert k.grad is not None
+    with torch.no_grad():
+        assert not attention(data.q, k, data.v, MASK).requires_grad
+
+
+def test_the_mask_may_go_before_backward():
+    data = inputs(cm.compile(MASK, 60))
+    q = data.q.clone().requires_grad_()
+    out = attention(q, data.k, data.v, cm.compile(cm.window(11), 60))
+    held_masks._recent.clear()
+    gc.collect()
+    out.sum().backward()
+    assert torch.isfinite(q.grad).all()
+
+
+def test_masks_that_nobody_holds_are_let_go():
+    data = inputs(cm.compile(MASK, 60))
+    first = cm.window(30)
+    attention(data.q, data.k, data.v, first)
+    number, gone = held_masks.hold(first), weakref.ref(first)
+    del first
+    for left in range(31, 32 + held_masks.RECENT_MASKS):
+        attention(data.q[:, :, :1], data.k[:, :, :1], data.v[:, :, :1], cm.window(left))
+    gc.collect()
+    assert gone() is None
+    with pytest.raises(RuntimeError, match=f"mask number {number} no longer exists; keep a reference"):
+        held_masks.held(number)
+
+
+def test_a_used_mask_travels_to_other_processes():
+    data = inputs(cm.compile(MASK, 60))
+    mask = cm.window(7)
+    wanted = attention(data.q, data.k, data.v, mask)
+    for twin in (pickle.loads(pickle.dumps(mask)), copy.deepcopy(mask), copy.copy(mask)):
+        assert twin == mask
+        assert torch.equal(attention(data.q, data.k, data.v, twin), wanted)
+
+
+def test_equal_masks_are_compiled_once():
+    data = inputs(cm.compile(MASK, 60))
+    attention(data.q, data.k, data.v, cm.window(29, 2))
+    number = held_masks.hold(cm.window(29, 2))
+    before = held_masks.held(number).compiled(60, 60)
+    attention(data.q, data.k, data.v, cm.window(29, 2))
+    assert held_masks.held(number).compiled(60, 60) is before
+
+
+def zeros(*shape, dtype=torch.float32, device="cpu"):
+    return torch.zeros(shape, dtype=dtype, device=device)
+
+
+Q = zeros(2, 4, 60, 16)
+K = zeros(2, 2, 60, 16)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "options", "error", "message"),
+    [
+        ((Q.numpy(), K, K, MASK), {}, TypeError, "q is ndarray; give a torch tensor"),
+        ((Q[0], K, K, MASK), {}, ValueError, r"q has shape \(4, 60, 16\); give \(batch, heads, positions, head dimension\)"),
+        ((Q.int(), K, K, MASK), {}, TypeError, "q is int32; give one of float16, bfloat16, float32, float64"),
+        ((Q, K.half(), K, MASK), {}, TypeError, "q is torch.float32 and k is torch.float16; give equal dtypes"),
+        ((Q, K.to("meta"), K, MASK), {}, ValueError, "q is on cpu and k on meta; give tensors of one device"),
+        ((Q, K, K[:, :, :59], MASK), {}, ValueError, r"k has shape \(2, 2, 60, 16\) and v \(2, 2, 59, 16\)"),
+        ((Q, K[:1], K[:1], MASK), {}, ValueError, "q has 2 batch entries, k and v have 1"),
+        ((Q, K[..., :8], K, MASK), {}, ValueError, "q has head dimension 16 and k 8"),
+        ((Q[..., :0], K[..., :0], K, MASK), {}, ValueError, "a head dimension is at least 1"),
+        ((Q[:, :3], K, K, MASK), {}, ValueError, "q has 3 heads, k and v have 2; the first must be a multiple"),
+        ((Q, K, K, torch.ones(60, 60)), {}, TypeError, r"mask is Tensor; .*cm.from_dense\(array\)"),
+        ((Q, K, K, "causal"), {}, TypeError, r"mask is str; .*such as cm.causal\(\)"),
+        ((Q, K, K, cm.compile(cm.causal(), 8192)), {}, ValueError, "compiled for q_len=8192, kv_len=8192, but q and k have 60 and 60"),
+        ((Q, K, K, cm.documents([30, 40])), {}, ValueError, "70"),
+        ((Q, K, K, cm.per_batch([MASK] * 3)), {}, ValueError, "the mask tells 3 batch entries apart, q has 2"),
+        ((Q, K, K, cm.per_head([MASK] * 2)), {}, ValueError, "the mask tells 2 heads apart, q has 4"),
+        ((Q, K, K, MASK), {"activation": "relu"}, ValueError, "activation is 'relu'; give one of 'softmax', 'silu'"),
+        ((Q, K, K, MASK), {"scale": float("nan")}, ValueError, "scale is nan; give a finite number"),
+        ((Q, K, K, MASK), {"scale": "1"}, TypeError, "scale is '1'; give a number"),
+        ((Q, K, K, MASK), {"softcap": 0.0}, ValueError, "softcap is 0.0; give a finite positive number"),
+        ((Q, K, K, MASK), {"normalizer": 3.0}, ValueError, "normalizer is 3.0 but softmax has none"),
+        ((Q, K, K, MASK), {"activation": "silu"}, ValueError, "'silu' needs normalizer"),
+        ((Q, K, K, MASK), {"activation": "silu", "normalizer": 0}, ValueError, "normalizer is 0.0; give a finite positive"),
+        ((Q, K, K, MASK), {"activation": "silu", "normalizer": 1, "return_lse": True}, ValueError, "no log-sum-exp"),
+        ((Q, K, K, MASK), {"sinks": [0.0] * 4}, TypeError, r"sinks are list; give a torch tensor of shape \(4,\)"),
+        ((Q, K, K, MASK), {"sinks": zeros(2)}, ValueError, r"sinks have shape \(2,\); give one logit a head, \(4,\)"),
+        ((Q, K, K, MASK), {"sinks": zeros(4).int()}, TypeError, "sinks are int32; give a float tensor"),
+        ((Q, K, K, MASK), {"backend": "portable"}, ValueError, "'portable' can't run this: it runs on cuda tensors"),
+        ((Q, K, K, MASK), {"backend": "fast"}, ValueError, "'fast' is not one of 'auto', 'hopper'"),
+    ],
+)  # fmt: skip
+def test_bad_input(arguments, options, error, message):
+    with pytest.raises(error, match=message):
+        attention(*arguments, **options)
+
+
+def test_one_mask_for_all_batch_entries_and_heads():
+    one = attention(Q, K, K, cm.per_batch([MASK]))
+    assert torch.equal(one, attention(Q, K, K, MASK))
+
+
+def test_choice_is_told():
+    assert str(choose_backend(Q, K, K, MASK)).startswith("cpu (hopper: runs on cuda tensors")
+    with pytest.raises(TypeError, match=r"\['sink'\] are no arguments; there are \['activation', 'deterministic'"):
+        choose_backend(Q, K, K, MASK, sink=3)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("case", [CASES[1], CASES[2], CASES[3]], ids=str)
+def test_on_a_gpu(case):
+    compiled = cm.compile(MASK, 60)
+    data = tensors(compiled, case, "cuda")
+    for function in (attention, torch.compile(attention, fullgraph=True, dynamic=False)):
+        compare(results(function, data, MASK, "portable"), data, dense(compiled).cuda())
