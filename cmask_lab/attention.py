@@ -82,7 +82,13 @@ def attention(
 
 
 def choose_backend(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: Mask | CompiledMask, *, backend: str = "auto", **options: object
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    mask: Mask | CompiledMask,
+    *,
+    backend: str = "auto",
+    **options: object,
 ) -> Choice:
     """Which backend :func:`attention` takes for these arguments, and why not the ones before it; runs nothing.
 
@@ -144,7 +150,9 @@ def _checked(
         divisor = 1.0
     else:
         if normalizer is None:
-            raise ValueError("attention: activation 'silu' needs normalizer, the divisor of the sum (HSTU: the longest sequence)")
+            raise ValueError(
+                "attention: activation 'silu' needs normalizer, the divisor of the sum (HSTU: the longest sequence)"
+            )
         divisor = _finite("normalizer", normalizer, positive=True)
         if return_lse:
             raise ValueError("attention: 'silu' has no log-sum-exp; leave return_lse out")
@@ -160,7 +168,9 @@ def _check_tensors(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> None:
         if not isinstance(tensor, torch.Tensor):
             raise TypeError(f"attention: {name} is {type(tensor).__name__}; give a torch tensor")
         if tensor.dim() != 4:
-            raise ValueError(f"attention: {name} has shape {tuple(tensor.shape)}; give (batch, heads, positions, head dimension)")
+            raise ValueError(
+                f"attention: {name} has shape {tuple(tensor.shape)}; give (batch, heads, positions, head dimension)"
+            )
         if tensor.dtype not in DTYPES:
             allowed = ", ".join(str(dtype).removeprefix("torch.") for dtype in DTYPES)
             raise TypeError(f"attention: {name} is {str(tensor.dtype).removeprefix('torch.')}; give one of {allowed}")
@@ -171,13 +181,19 @@ def _check_tensors(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> None:
         if tensor.shape[3] == 0:
             raise ValueError(f"attention: {name} has shape {tuple(tensor.shape)}; a head dimension is at least 1")
     if k.shape[:3] != v.shape[:3]:
-        raise ValueError(f"attention: k has shape {tuple(k.shape)} and v {tuple(v.shape)}; batch, heads and positions must agree")
+        raise ValueError(
+            f"attention: k has shape {tuple(k.shape)} and v {tuple(v.shape)}; batch, heads and positions must agree"
+        )
     if q.shape[0] != k.shape[0]:
-        raise ValueError(f"attention: q has {q.shape[0]} batch entries, k and v have {k.shape[0]}; give equal batch sizes")
+        raise ValueError(
+            f"attention: q has {q.shape[0]} batch entries, k and v have {k.shape[0]}; give equal batch sizes"
+        )
     if q.shape[3] != k.shape[3]:
         raise ValueError(f"attention: q has head dimension {q.shape[3]} and k {k.shape[3]}; they must be equal")
     if k.shape[1] == 0 or q.shape[1] % k.shape[1]:
-        raise ValueError(f"attention: q has {q.shape[1]} heads, k and v have {k.shape[1]}; the first must be a multiple of the second")
+        raise ValueError(
+            f"attention: q has {q.shape[1]} heads, k and v have {k.shape[1]}; the first must be a multiple of the second"
+        )
 
 
 def _check_sinks(sinks: torch.Tensor, q: torch.Tensor) -> None:

@@ -14,7 +14,6 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
-
 from cmask_lab.kernels.registry import Options, Problem
 
 if TYPE_CHECKING:

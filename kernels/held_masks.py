@@ -46,7 +46,9 @@ class HeldMask:
         """The mask; an error if it is gone."""
         source = self._source()
         if source is None:
-            raise RuntimeError("attention: the mask of this call no longer exists; keep a reference to it until backward()")
+            raise RuntimeError(
+                "attention: the mask of this call no longer exists; keep a reference to it until backward()"
+            )
         return source
 
     def __reduce__(self) -> tuple[type[None], tuple[()]]:

@@ -10,16 +10,14 @@ import logging
 from functools import lru_cache
 
 import torch
-
-from cmask_lab.compiler.compile import CompiledMask
 from cmask_lab.kernels import held_masks, registry
 from cmask_lab.kernels.registry import Choice, Options, Problem
 
+from cmask_lab.compiler.compile import CompiledMask
+
 log = logging.getLogger("cmask_lab")
 
-NUMBERS = (
-    "int mask, str backend, str activation, float scale, float softcap, float normalizer, bool needs_grad, bool deterministic"
-)
+NUMBERS = "int mask, str backend, str activation, float scale, float softcap, float normalizer, bool needs_grad, bool deterministic"
 
 library = torch.library.Library("cmask_lab", "DEF")
 library.define(f"attention(Tensor q, Tensor k, Tensor v, Tensor? sinks, {NUMBERS}) -> (Tensor, Tensor)")

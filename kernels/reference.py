@@ -8,7 +8,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import torch
-
 from cmask_lab.kernels.registry import Options, Problem
 
 if TYPE_CHECKING:

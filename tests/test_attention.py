@@ -8,10 +8,10 @@ import weakref
 import numpy as np
 import pytest
 import torch
+from cmask_lab.kernels import held_masks
 
 import cmask_lab as cm
 from cmask_lab.attention import attention, choose_backend
-from cmask_lab.kernels import held_masks
 from tests.kernels.oracle import Case, compare, dense, tensors
 
 MASK = cm.causal() - cm.rect(q=(20, 25))

@@ -10,13 +10,12 @@ from weakref import WeakKeyDictionary
 
 import torch
 import triton
-from triton.tools.tensor_descriptor import TensorDescriptor
-
 from cmask_lab.kernels.portable import blocks as block_shapes
 from cmask_lab.kernels.portable.backward import attention_backward_keys, attention_backward_queries, row_statistics
 from cmask_lab.kernels.portable.blocks import Blocks
 from cmask_lab.kernels.portable.forward import attention_forward
 from cmask_lab.kernels.registry import Options, Problem
+from triton.tools.tensor_descriptor import TensorDescriptor
 
 if TYPE_CHECKING:
     from cmask_lab.compiler.compile import CompiledMask
@@ -62,7 +61,12 @@ class Portable:
         """Why this backend can't run the problem; None if it can."""
         if problem.dtype not in DTYPES:
             return f"computes in float16, bfloat16 or float32, not {str(problem.dtype).removeprefix('torch.')}"
-        if not 1 <= min(problem.head_dim, problem.value_dim) <= max(problem.head_dim, problem.value_dim) <= HEAD_DIM_LIMIT:
+        if (
+            not 1
+            <= min(problem.head_dim, problem.value_dim)
+            <= max(problem.head_dim, problem.value_dim)
+            <= HEAD_DIM_LIMIT
+        ):
             return f"needs head dimensions of 1 to {HEAD_DIM_LIMIT}, got {problem.head_dim} and {problem.value_dim}"
         programs = problem.batch * problem.heads * max(problem.q_len, problem.kv_len) // 32
         if programs > GRID_LIMIT:
@@ -122,7 +126,9 @@ class Portable:
         """Gradients of q, k, v and sinks; see :class:`cmask_lab.kernels.registry.Backend`. Always deterministic."""
         (batch, heads, q_len, head_dim), (_, kv_heads, kv_len, value_dim) = q.shape, v.shape
         if not out.numel() or not k.numel():
-            grad_sinks = None if options.sinks is None else _sink_gradient(options.sinks, lse, -_or_zeros(grad_lse, lse))
+            grad_sinks = (
+                None if options.sinks is None else _sink_gradient(options.sinks, lse, -_or_zeros(grad_lse, lse))
+            )
             return q.new_zeros(q.shape), k.new_zeros(k.shape), v.new_zeros(v.shape), grad_sinks
         grad_out = grad_out.contiguous()
         head, value = _padded(head_dim), _padded(value_dim)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import triton
 import triton.language as tl
-
 from cmask_lab.kernels.portable.tiles import LOG2_E, capped, load_rows, mask_number, sigmoid, visible
 
 VARYING = ["q_len", "kv_len", "rows", "tile_rows", "heads", "kv_heads", "group", "batch_stride", "head_stride"]

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import triton
 import triton.language as tl
-
 from cmask_lab.kernels.portable.tiles import LN_2, LOG2_E, capped, load_rows, mask_number, sigmoid, visible
 
 VARYING = ["q_len", "tile_rows", "heads", "group", "batch_stride", "head_stride"]

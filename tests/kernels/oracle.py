@@ -17,10 +17,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
-
-from cmask_lab.compiler.compile import CompiledMask, distinct_masks
 from cmask_lab.kernels.reference import dense_attention
 from cmask_lab.kernels.registry import Backend, Options
+
+from cmask_lab.compiler.compile import CompiledMask, distinct_masks
 
 
 @dataclass(frozen=True)
@@ -129,13 +129,17 @@ def bounds(data: Tensors, visible: torch.Tensor, results: dict[str, torch.Tensor
         lse = results["lse"]
         rest = torch.where(lse > float("-inf"), lse, 0.0)[..., None]
         weights = torch.where(visible, torch.exp(scores - rest), 0.0)
-        worst = delta.masked_fill(~visible, 0.0).amax(-1, keepdim=True) if delta.shape[-1] else delta.sum(-1, keepdim=True)
+        worst = (
+            delta.masked_fill(~visible, 0.0).amax(-1, keepdim=True) if delta.shape[-1] else delta.sum(-1, keepdim=True)
+        )
         weights_error = (delta + worst + gamma) * weights + torch.where(visible, step, 0.0)
         row = (results["out"].abs() * grad_out.abs()).sum(-1)  # of delta
         if data.grad_lse is not None:
             row = row + data.grad_lse.double().abs()
         magnitude = magnitude + row[..., None]
-        grad_scores_error = magnitude * (weights_error * slope + weights * slope_error + (eps + gamma) * weights * slope)
+        grad_scores_error = magnitude * (
+            weights_error * slope + weights * slope_error + (eps + gamma) * weights * slope
+        )
         grad_scores_error = grad_scores_error + torch.where(visible, step, 0.0)
     carried = weights_error + (eps + gamma) * weights
 

@@ -11,13 +11,13 @@ import warnings
 import numpy as np
 import pytest
 import torch
+from cmask_lab.kernels.portable import BACKEND
+from cmask_lab.kernels.portable.backend import Portable
+from cmask_lab.kernels.portable.blocks import Blocks
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import cmask_lab as cm
-from cmask_lab.kernels.portable import BACKEND
-from cmask_lab.kernels.portable.backend import Portable
-from cmask_lab.kernels.portable.blocks import Blocks
 from tests.kernels.masks import compositions, families
 from tests.kernels.oracle import Case, check, compare, dense, run, tensors
 
@@ -48,7 +48,9 @@ def test_tile_sizes(tile, dtype):
     check(BACKEND, cm.compile(mask, 150, tile=tile), Case(dtype=dtype, heads=1, kv_heads=1), DEVICE)
 
 
-@pytest.mark.parametrize("dims", [(16, 16), (64, 64), (80, 80), (96, 64), (128, 128), (128, 256), (256, 256), (20, 7)], ids=str)
+@pytest.mark.parametrize(
+    "dims", [(16, 16), (64, 64), (80, 80), (96, 64), (128, 128), (128, 256), (256, 256), (20, 7)], ids=str
+)
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_head_dims(dims, dtype):
     case = Case(heads=1, kv_heads=1, head_dim=dims[0], value_dim=dims[1], dtype=dtype)
@@ -77,7 +79,9 @@ def test_options(case, dtype):
     check(BACKEND, cm.compile(mask, 150, tile=(64, 64)), Case(**{**vars(case), "dtype": dtype}), DEVICE)
 
 
-@pytest.mark.parametrize(("q_len", "kv_len", "q_start"), [(1, 150, 149), (65, 200, 100), (150, 64, 0), (1, 1, 0), (129, 33, 5)])
+@pytest.mark.parametrize(
+    ("q_len", "kv_len", "q_start"), [(1, 150, 149), (65, 200, 100), (150, 64, 0), (1, 1, 0), (129, 33, 5)]
+)
 def test_lengths(q_len, kv_len, q_start):
     compiled = cm.compile(cm.window(70), q_len, kv_len, q_start=q_start, tile=(64, 32))
     check(BACKEND, compiled, Case(sinks=True, head_dim=32), DEVICE)
@@ -93,7 +97,9 @@ def test_no_batch_entries():
     check(BACKEND, cm.compile(cm.full(), 10, tile=(64, 64)), Case(batch=0), DEVICE)
 
 
-@pytest.mark.parametrize("case", [Case(batch=2, heads=4, kv_heads=2), Case(batch=2, heads=4, kv_heads=4, sinks=True)], ids=str)
+@pytest.mark.parametrize(
+    "case", [Case(batch=2, heads=4, kv_heads=2), Case(batch=2, heads=4, kv_heads=4, sinks=True)], ids=str
+)
 def test_masks_by_batch_and_head(case):
     one, two, three = cm.causal(), cm.window(5, 30), cm.empty()
     both = cm.per_batch([cm.per_head([one, two, three, one]), cm.per_head([two, two, one, three])])
@@ -102,7 +108,12 @@ def test_masks_by_batch_and_head(case):
 
 
 @settings(max_examples=8 if INTERPRETED else 100)
-@given(mask=compositions(), q_len=st.integers(1, 150), kv_len=st.integers(1, 150), tile=st.sampled_from([(64, 64), (32, 64)]))
+@given(
+    mask=compositions(),
+    q_len=st.integers(1, 150),
+    kv_len=st.integers(1, 150),
+    tile=st.sampled_from([(64, 64), (32, 64)]),
+)
 def test_compositions(mask, q_len, kv_len, tile):
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", category=RuntimeWarning, module="triton")
@@ -114,12 +125,21 @@ def test_strides():
     compiled = cm.compile(cm.causal(), 100, tile=(64, 64))
     data = tensors(compiled, Case(heads=2, kv_heads=1, head_dim=32, value_dim=16, dtype=torch.float16), DEVICE)
     wanted = run(BACKEND, compiled, data)
-    by_position = {name: getattr(data, name).transpose(1, 2).contiguous().transpose(1, 2) for name in ("q", "k", "v", "grad_out")}
+    by_position = {
+        name: getattr(data, name).transpose(1, 2).contiguous().transpose(1, 2) for name in ("q", "k", "v", "grad_out")
+    }
     column_first = {name: getattr(data, name).mT.contiguous().mT for name in by_position}
-    wide = {name: torch.cat([getattr(data, name)] * 2, -1)[..., 1 : 1 + getattr(data, name).shape[-1]] for name in by_position}
+    wide = {
+        name: torch.cat([getattr(data, name)] * 2, -1)[..., 1 : 1 + getattr(data, name).shape[-1]]
+        for name in by_position
+    }
     for strided in (by_position, column_first, wide):
         moved = type(data)(**{**vars(data), **strided})
-        check_against = wanted if strided is not wide else run(BACKEND, compiled, type(data)(**{**vars(data), **{n: t.contiguous() for n, t in wide.items()}}))
+        check_against = (
+            wanted
+            if strided is not wide
+            else run(BACKEND, compiled, type(data)(**{**vars(data), **{n: t.contiguous() for n, t in wide.items()}}))
+        )
         for name, value in run(BACKEND, compiled, moved).items():
             assert torch.equal(value, check_against[name]), name
 
@@ -192,7 +212,9 @@ def test_more_than_two_to_the_31_elements():
     end = cm.compile(cm.window(40), 300, tile=(128, 128)).to(DEVICE)
     q, k, v = (tensor[last].contiguous() for tensor in (q, k, v))
     wanted, wanted_lse = BACKEND.forward(q, k, v, end, data.options)
-    wanted_grads = BACKEND.backward(out[last].contiguous(), None, q, k, v, out[last].contiguous(), lse[last].contiguous(), end, data.options)
+    wanted_grads = BACKEND.backward(
+        out[last].contiguous(), None, q, k, v, out[last].contiguous(), lse[last].contiguous(), end, data.options
+    )
     # The first 40 rows of the piece see keys that the piece does not have; the last 40 keys are seen by all they should.
     assert torch.allclose(out[last][:, :, 40:].float(), wanted[:, :, 40:].float(), rtol=2**-7, atol=2**-9)
     assert torch.allclose(lse[last][:, :, 40:], wanted_lse[:, :, 40:], rtol=1e-5, atol=1e-5)

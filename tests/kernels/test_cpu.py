@@ -2,12 +2,12 @@ from __future__ import annotations
 
 import pytest
 import torch
+from cmask_lab.kernels import cpu
+from cmask_lab.kernels.cpu import BACKEND
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import cmask_lab as cm
-from cmask_lab.kernels import cpu
-from cmask_lab.kernels.cpu import BACKEND
 from tests.kernels.masks import compositions, families
 from tests.kernels.oracle import Case, check, run, tensors
 
@@ -40,7 +40,9 @@ def test_options(case, dtype):
     check(BACKEND, cm.compile(families()["rows without keys"], 150), Case(**{**vars(case), "dtype": dtype}))
 
 
-@pytest.mark.parametrize(("q_len", "kv_len", "q_start"), [(1, 150, 149), (65, 200, 100), (150, 64, 0), (1, 1, 0), (129, 33, 5)])
+@pytest.mark.parametrize(
+    ("q_len", "kv_len", "q_start"), [(1, 150, 149), (65, 200, 100), (150, 64, 0), (1, 1, 0), (129, 33, 5)]
+)
 def test_lengths(q_len, kv_len, q_start):
     check(BACKEND, cm.compile(cm.window(70), q_len, kv_len, q_start=q_start, tile=(64, 32)), Case(sinks=True))
 
@@ -74,7 +76,10 @@ def test_compositions(mask, q_len, kv_len, tile):
 def test_strides():
     compiled = cm.compile(cm.causal(), 100, tile=(64, 64))
     data = tensors(compiled, Case(heads=2, kv_heads=1))
-    moved = {name: getattr(data, name).permute(3, 1, 2, 0).contiguous().permute(3, 1, 2, 0) for name in ("q", "k", "v", "grad_out")}
+    moved = {
+        name: getattr(data, name).permute(3, 1, 2, 0).contiguous().permute(3, 1, 2, 0)
+        for name in ("q", "k", "v", "grad_out")
+    }
     wanted = run(BACKEND, compiled, data)
     for name, value in run(BACKEND, compiled, type(data)(**{**vars(data), **moved})).items():
         torch.testing.assert_close(value, wanted[name])

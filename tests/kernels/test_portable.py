@@ -12,11 +12,10 @@ import torch
 
 triton = pytest.importorskip("triton")
 
-from triton.backends.compiler import GPUTarget  # noqa: E402
-from triton.compiler import ASTSource  # noqa: E402
-
 from cmask_lab.kernels.portable import backward, forward  # noqa: E402
 from cmask_lab.kernels.portable.blocks import TENSOR_MEMORY_BYTES, choose  # noqa: E402
+from triton.backends.compiler import GPUTarget  # noqa: E402
+from triton.compiler import ASTSource  # noqa: E402
 
 KERNELS = {
     "forward": forward.attention_forward,
@@ -28,7 +27,17 @@ SHARED_BYTES = {80: 163 * 1024, 90: 227 * 1024, 100: 227 * 1024}
 MATRIX_INSTRUCTION = {80: "mma.sync", 90: "wgmma.mma_async", 100: "tcgen05.mma"}
 FLOAT_POINTERS = {"lse", "sinks", "lse2", "delta"}
 FLOATS = {"scale", "softcap", "normalizer"}
-LISTS = {"run_ptr", "run_start", "run_stop", "partial_ptr", "partial_tile", "partial_pattern", "patterns", "order", "mask_index"}
+LISTS = {
+    "run_ptr",
+    "run_start",
+    "run_stop",
+    "partial_ptr",
+    "partial_tile",
+    "partial_pattern",
+    "patterns",
+    "order",
+    "mask_index",
+}
 RESULTS = {"out", "grad_q", "grad_k", "grad_v"}
 
 
@@ -48,7 +57,12 @@ def compile_for(capability: int, kind: str, dim: int, **options):
     constants |= {"BLOCK_M": blocks.queries, "BLOCK_N": blocks.keys, "HEAD": dim, "VALUE": dim}
     constants |= {"HEAD_DIM": dim, "VALUE_DIM": dim} | options
     constants = {name: value for name, value in constants.items() if name in kernel.arg_names}
-    rows = {"q_tensor": blocks.queries, "grad_out_tensor": blocks.queries, "k_tensor": blocks.keys, "v_tensor": blocks.keys}
+    rows = {
+        "q_tensor": blocks.queries,
+        "grad_out_tensor": blocks.queries,
+        "k_tensor": blocks.keys,
+        "v_tensor": blocks.keys,
+    }
 
     def type_of(name: str) -> str:
         if name in constants:

@@ -6,6 +6,6 @@ import pytest
 
 pytest.importorskip("triton")
 
-from tests.kernels.portable_cases import *  # noqa: E402, F403
+from tests.kernels.portable_cases import *  # noqa: F403
 
 pytestmark = pytest.mark.gpu

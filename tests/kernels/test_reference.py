@@ -2,10 +2,10 @@ from __future__ import annotations
 
 import pytest
 import torch
-
-import cmask_lab as cm
 from cmask_lab.kernels.reference import BACKEND, dense_attention
 from cmask_lab.kernels.registry import Options
+
+import cmask_lab as cm
 from tests.kernels.masks import families
 from tests.kernels.oracle import Case, check, dense, tensors
 
@@ -51,7 +51,9 @@ def test_a_sink_is_a_key_without_a_value():
     options = data.options
     with_sink = dense_attention(data.q, data.k, data.v, dense(compiled), options)
     # One more key at right angles to nothing: scores are replaced by the sink's logit, the value is zero.
-    score = torch.cat([options.scale * data.q @ data.k.mT, options.sinks.double()[None, :, None, None].expand(1, 2, 20, 1)], -1)
+    score = torch.cat(
+        [options.scale * data.q @ data.k.mT, options.sinks.double()[None, :, None, None].expand(1, 2, 20, 1)], -1
+    )
     visible = torch.cat([dense(compiled), torch.ones(1, 1, 20, 1, dtype=torch.bool)], -1)
     weights = torch.softmax(score.masked_fill(~visible, float("-inf")), -1)
     torch.testing.assert_close(with_sink[0], weights[..., :-1] @ data.v, rtol=1e-12, atol=1e-12)

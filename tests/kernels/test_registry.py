@@ -5,7 +5,6 @@ from dataclasses import replace
 
 import pytest
 import torch
-
 from cmask_lab.kernels import registry
 from cmask_lab.kernels.registry import Problem, choose, load, names
 
@@ -75,7 +74,9 @@ def test_nothing_can_run(fakes):
 
 def test_unknown_names():
     for call in (load, lambda name: choose(CPU, name)):
-        with pytest.raises(ValueError, match="'cuda' is not one of 'auto', 'hopper', 'blackwell', 'portable', 'cpu', 'reference'"):
+        with pytest.raises(
+            ValueError, match="'cuda' is not one of 'auto', 'hopper', 'blackwell', 'portable', 'cpu', 'reference'"
+        ):
             call("cuda")
 
 
