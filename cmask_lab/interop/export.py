@@ -39,6 +39,9 @@ TARGETS = {
     "python": Target("cmask_lab code that rebuilds the mask", "python", lengths=False),
     "json": Target("the spec as JSON", "spec_json", lengths=False),
     "flex": Target("FlexAttention: a readable mask_mod and a BlockMask made from tiles", "flex"),
+    "flashmask": Target("PaddlePaddle FlashMask: startend_row_indices", "flashmask", obstacle="obstacle"),
+    "magi": Target("MagiAttention: q_ranges, k_ranges and attn_type_map", "magi", obstacle="obstacle"),
+    "hstu": Target("NVIDIA HSTU attention: the interval array func_tensor", "hstu", obstacle="obstacle"),
     "sdpa": Target("PyTorch scaled_dot_product_attention with a bool mask", "dense", "sdpa_source"),
     "dense": Target("a bool mask and an additive bias", "dense", "dense_source"),
 }

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 
 from cmask_lab.compiler.compile import distinct_masks
 from cmask_lab.compiler.intervals import Int32s, Int64s, IntervalTable
 from cmask_lab.compiler.tiles import TileMap, tile_table
+from cmask_lab.masks import per_batch, per_head
 from cmask_lab.masks.arguments import integer
 from cmask_lab.masks.mask import Mask
 
@@ -151,7 +152,12 @@ def one_mask_only(plane: Plane, target: str) -> str | None:
     return f"{target} has one mask for the whole call and this one differs by {kinds}; export each of its masks alone"
 
 
-def refuse_unknown(options: dict[str, Any], where: str) -> None:
-    """Options that a target doesn't have."""
-    if options:
-        raise TypeError(f"{where}: unknown option {next(iter(options))!r}")
+def assembled(masks: Sequence[Sequence[Mask]]) -> Mask:
+    """One mask from those of every batch entry and head; entries and heads that agree are told apart no longer.
+
+    >>> import cmask_lab as cm
+    >>> assembled([[cm.causal(), cm.full()], [cm.causal(), cm.full()]])
+    cm.per_head([cm.causal(), cm.full()])
+    """
+    entries = [row[0] if len(set(row)) == 1 else per_head(row) for row in masks]
+    return entries[0] if len(set(entries)) == 1 else per_batch(entries)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from cmask_lab.interop.formula import Formula, Place, Table
-from cmask_lab.interop.layout import LITERAL_VALUES, UNPACK, int_table, is_packed, number_list
+from cmask_lab.interop.layout import LITERAL_VALUES, UNPACK, UNPACK_NUMPY, int_table, is_packed, number_list
 from cmask_lab.interop.plane import Plane
 
 INSIDE = '''\
@@ -77,7 +77,7 @@ def module(docstring: str, imports: list[str], tables: list[str], functions: lis
         standard = [line for line in imports if line == "import functools"]
         imports = ["import base64", *standard, "import zlib", "", *(line for line in imports if line not in standard)]
         imports = [line for n, line in enumerate(imports) if line or imports[n - 1]]
-        helpers.append(UNPACK)
+        helpers.append(UNPACK if "import torch" in imports else UNPACK_NUMPY)
     parts = [f'"""{docstring}"""\n\n' + "\n".join(imports) + "\n", *helpers]
     constants = "\n".join(tables)
     return "\n\n".join([*parts, *([f"{constants}\n"] if tables else []), *functions])
