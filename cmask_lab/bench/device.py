@@ -1,7 +1,7 @@
 """The machine a report was measured on, and what happened to it meanwhile: clocks, power, throttling, other processes.
 
-NVML (package ``nvidia-ml-py``) tells about NVIDIA GPUs. Where it is missing the report says that nobody looked, which is
-not the same as "nothing happened".
+NVML (package ``nvidia-ml-py``) tells about NVIDIA GPUs. Where it is missing the report says that nobody looked, which
+is not the same as "nothing happened".
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ PACKAGES = ("cmask-lab", "torch", "triton", "numpy", "flash-attn-4", "nvidia-cut
 CLOCK_FALL = 0.10
 """A median clock in the last third of a run this much below that of the first third spoils the run."""
 
-DRIFT = 0.05
-"""So does a common drift of all times by more than this."""
+DRIFT_NOTED, DRIFT_SPOILS = 0.05, 0.25
+"""A common drift of all times cancels in the ratio of a round; a large one means that something else went on."""
 
 _SPOILING = {
     "SwThermalSlowdown": "slowed by heat",
@@ -117,8 +117,8 @@ class Monitor:
         """What all readings together say about a run with these times ``(rounds, contenders)``."""
         spoiled, notes = set(), {note for note in (self.missing, self._load()) if note}
         moved = drift(times)
-        if abs(moved) > DRIFT:
-            spoiled.add(f"all times moved by {moved:+.0%} during the run")
+        if abs(moved) > DRIFT_NOTED:
+            (spoiled if abs(moved) > DRIFT_SPOILS else notes).add(f"all times moved by {moved:+.0%} during the run")
         for reading in self.readings:
             spoiled.update(_SPOILING[r] for r in reading["reasons"] if r in _SPOILING)
             notes.update(_WORTH_A_NOTE[r] for r in reading["reasons"] if r in _WORTH_A_NOTE)
@@ -239,8 +239,8 @@ def _reason_bit(nvml: ModuleType, name: str) -> int:
 def _other_processes(running: list[Any]) -> int:
     """How many processes beside this one use the GPU.
 
-    In a container NVML may number processes as the host does, and this one can't be recognised: then one of those listed
-    is taken to be this one.
+    In a container NVML may number processes as the host does, and this one can't be recognised: then one of those
+    listed is taken to be this one.
     """
     own = {process.pid for process in running if process.pid == os.getpid()}
     return len(running) - (1 if own or running else 0)

@@ -48,7 +48,8 @@ def attention_bytes(
 ) -> int:
     """The fewest bytes that a pass moves: every input read once, every output written once.
 
-    Forward reads q, k, v and writes out and lse; backward reads those and the gradient of out, and writes three gradients.
+    Forward reads q, k, v and writes out and lse; backward reads those and the gradient of out, and writes the three
+    gradients.
 
     >>> attention_bytes(1, 1, 1, 4, 4, 8, 2, "forward") == 4 * (4 * 8 * 2) + 4 * 4
     True
@@ -88,7 +89,6 @@ def measure_rates(device: torch.device, dtype: torch.dtype) -> Rates:
     side = 8192 if cuda else 1024
     a, b = (torch.randn(side, side, device=device).to(dtype) for _ in range(2))
     product_ms = _median_ms(lambda: torch.mm(a, b), device, repeats=15)
-    del a, b
     source = torch.empty(2**30 if cuda else 2**26, dtype=torch.uint8, device=device).random_()
     target = torch.empty_like(source)
     copy_ms = _median_ms(lambda: target.copy_(source), device, repeats=9)

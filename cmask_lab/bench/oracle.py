@@ -2,10 +2,10 @@
 
 Two questions, two inputs:
 
-- **The mask, exactly.** With equal scores everywhere an output row is the mean of the values that it sees, and with whole
-  numbers as values that mean is known exactly. Prefix sums over the interval table give it for every row of every head
-  without ever forming the mask; one key too many or too few moves a row by far more than rounding can. The gradient of v
-  proves the columns in the same way.
+- **The mask, exactly.** With equal scores everywhere an output row is the mean of the values that it sees, and with
+  whole numbers as values that mean is known exactly. Prefix sums over the interval table give it for every row of every
+  head without ever forming the mask; one key too many or too few moves a row by far more than rounding can. The
+  gradient of v proves the columns in the same way.
 - **Accuracy.** On random data a dense reference in higher precision, a few rows at a time, gives output and gradients.
   What may be wrong is not a number somebody chose: it is a small multiple of the error that the same dense computation
   makes when it keeps its probabilities and results in the dtype at hand.
@@ -238,8 +238,8 @@ def _first_wrong_row(
 ) -> int | None:
     """The first row further from what is expected than two roundings can bring it.
 
-    ``unit`` is the largest relative error of one rounding; ``spread`` the root of the sum of squares of what was added up,
-    where every summand was rounded by itself.
+    ``unit`` is the largest relative error of one rounding; ``spread`` the root of the sum of squares of what was added
+    up, where every summand was rounded by itself.
     """
     distance = (found.to(torch.float64) - expected).norm(dim=1)
     allowed = (2 * unit + 2**-20) * expected.norm(dim=1)
@@ -294,7 +294,7 @@ def _dense_head(
     grad_out: torch.Tensor | None,
     storage: torch.dtype | None,
 ) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None, torch.Tensor | None]:
-    """out, dq at ``rows``, and dk, dv of one head, a few rows at a time; ``storage`` rounds what a kernel would round."""
+    """out and dq at ``rows``, dk and dv of one head, a few rows at a time; ``storage`` is what a kernel rounds to."""
     out = torch.empty(len(rows), v.shape[1], dtype=v.dtype, device=v.device)
     dq = dk = dv = None
     if grad_out is not None:
@@ -324,10 +324,8 @@ def _dense_head(
         above = grad_out[part]
         down = above @ v.T
         if slope is None:
-            down = weights * (down - (above * out[here]).sum(1, keepdim=True))
-        else:
-            down = slope * down
-        down = _stored(down, storage)
+            down, slope = down - (above * out[here]).sum(1, keepdim=True), weights
+        down = _stored(slope * down, storage)
         dq[here] = _stored(down @ k * task.scale, storage)
         dk += down.T @ q[part] * task.scale
         dv += rounded.T @ above

@@ -7,8 +7,8 @@ A baseline is only worth beating at its best. What was learnt on an H200 and is 
 - ``torch.where`` takes the place of ``torch.minimum``, which the FLASH backend did not compile;
 - grid coordinates are computed by division: two loads a key would cost more.
 
-A test holds each of them against our own dense mask. Masks without a form of their own get one made from their intervals
-(:func:`from_intervals`).
+A test holds each of them against our own dense mask. Masks without a form of their own get one made from their
+intervals (:func:`from_intervals`).
 """
 
 from __future__ import annotations
@@ -121,8 +121,8 @@ def clear(
     """Text sees and is seen by all; an image token sees the disk ``dy² + dx² < radius²`` around it.
 
     Args:
-        order: None for an image row by row; else the permutation in which its tokens stand. Patches that divide the image
-            are computed, any other order is looked up.
+        order: None for an image row by row; else the permutation in which its tokens stand. Patches that divide the
+            image are computed, any other order is looked up.
     """
     reach = radius * radius
     patch = None if order is None else _regular_patch(text, height, width, order)

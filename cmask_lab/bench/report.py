@@ -1,7 +1,8 @@
 """What was measured: every sample, everything needed to judge it, and the words that follow from it.
 
-A :class:`Report` holds cases (a mask at a size), a case holds entries (a contender in one direction). Reports are plain
-data: they save to JSON, load without PyTorch, and are compared with others. Tables are in :mod:`cmask_lab.bench.tables`.
+A :class:`Report` holds cases (a mask at a size), a case holds entries (a contender in one direction). Reports are
+plain data: they save to JSON, load without PyTorch, and are compared with others. :mod:`cmask_lab.bench.tables` shows
+them.
 """
 
 from __future__ import annotations
@@ -187,12 +188,16 @@ class Case:
             f"no {direction} entry of {contender!r}; there are {sorted({e.contender for e in self.entries})}"
         )
 
+    def ours_timed(self, direction: str) -> list[str]:
+        """Our contenders that were timed; the first one leads."""
+        return [name for name in self.ours if self.entry(name, direction).timed]
+
     def loop(self, direction: str) -> Loop | None:
         """How the rounds of a direction went; None before they began."""
         return next((loop for loop in self.loops if loop.direction == direction), None)
 
     def floor_ms(self, direction: str) -> float | None:
-        """The time below which nobody runs on this device: visible pairs at its matrix rate, or bytes at its bandwidth."""
+        """The time below which nobody runs here: visible pairs at the matrix rate, or bytes at the bandwidth."""
         if self.rates is None:
             return None
         moved = attention_bytes(
@@ -217,17 +222,19 @@ class Case:
         """TFLOP/s on all pairs of the tiles that it computes; None if it does not say which."""
         return None if entry.visited_pairs is None else self.tflops(entry, entry.visited_pairs)
 
-    def comparisons(self, direction: str, ours: str | None = None) -> list[Comparison]:
+    def comparisons(self, direction: str, ours: str | None = None, *, baselines_only: bool = False) -> list[Comparison]:
         """One of ours (the leading one, if none is named) against every other contender that was timed."""
-        name = ours or next((o for o in self.ours if self.entry(o, direction).timed), None)
-        if name is None or not self.entry(name, direction).timed:
+        timed = self.ours_timed(direction)
+        if not timed or (ours is not None and ours not in timed):
             return []
+        name = ours or timed[0]
         own, loop = self.entry(name, direction), self.loop(direction)
         spoiled = loop.conditions.spoiled if loop else ()
         return [
             Comparison(name, e.contender, direction, statistics.paired_ratio(e.samples_ms, own.samples_ms), spoiled)
             for e in self.entries
             if e.direction == direction and e.timed and e.contender != name
+            if not (baselines_only and e.contender in self.ours)
         ]
 
 
@@ -326,14 +333,14 @@ class Report:
         return throughput(self)
 
     def _repr_html_(self) -> str:
-        from cmask_lab.bench.tables import html
+        from cmask_lab.bench.html import fragment
 
-        return html(self)
+        return fragment(self)
 
-    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, Any]:
-        from cmask_lab.bench.figure import mime_bundle
+    def _ipython_display_(self) -> None:
+        from cmask_lab.bench.figure import display
 
-        return mime_bundle(self)
+        display(self)
 
     def __str__(self) -> str:
         return self.table()

@@ -22,7 +22,7 @@ from cmask_lab.bench.device import Monitor, best_device, describe, versions
 from cmask_lab.bench.flops import BACKWARD, DIRECTIONS, FORWARD, attention_flops, measure_rates
 from cmask_lab.bench.oracle import Reference, check, reference
 from cmask_lab.bench.report import ABSENT, ITEMSIZE, OK, WRONG, Case, Entry, Loop, Report
-from cmask_lab.bench.suites import Subject
+from cmask_lab.bench.suites import Subject, plain
 from cmask_lab.bench.timing import Rules, clock_for, interleave
 from cmask_lab.compiler.compile import CompiledMask
 from cmask_lab.masks.mask import Mask
@@ -33,7 +33,8 @@ MAP_SIDE = 128
 CPU_CACHE_BYTES = 2**25
 """Taken as the last level of a CPU's cache; systems do not tell it in one way."""
 
-MOST_BUFFERS = 24
+MOST_BUFFERS = {"cuda": 24, "cpu": 3}
+"""On a CPU a call is long enough to push out what the one before it left."""
 
 SHOW_EVERY_S = 0.25
 """Partial reports while rounds run."""
@@ -125,7 +126,7 @@ def stream(
     rules: Rules | None = None,
 ) -> Iterator[Report]:
     """The same as :func:`benchmark`, yielding the report again and again as it fills; the last one has ``done``."""
-    subject = mask if isinstance(mask, Subject) else _subject(mask, seq_len)
+    subject = mask if isinstance(mask, Subject) else plain(mask, seq_len)
     chosen = torch.device(device) if device is not None else best_device()
     directions = _directions(direction)
     names = _names(ours, roster.baselines_for(chosen.type) if baselines is None else baselines)
@@ -207,7 +208,7 @@ class _Run:
         """Plan, first calls, check; whatever goes wrong becomes the reason in the table."""
         name, setting = contender.name, self.setting
         if (left := self.deadline - time.perf_counter()) <= 0:
-            return self._set(name, status=ABSENT, reason=f"the {self.seconds:g} s for this run were over")
+            return self._set(name, status=ABSENT, reason=f"the {self.seconds:g} s of this run were over")
         try:
             if reason := contender.absent(setting):
                 return self._set(name, status=ABSENT, reason=reason)
@@ -218,7 +219,7 @@ class _Run:
                 lead["plan_ms"] = self._clocked(lambda: contender.plan(setting))
                 visited = contender.visited_pairs(setting)
                 if visited and (needed := self._estimate_s(visited)) > left / 4:
-                    reason = f"a call would take about {needed:.0f} s, too long for a run of {self.seconds:g} s"
+                    reason = f"a call takes {needed:.2g} s at the least; {left:.0f} s of this run are left"
                     return self._set(name, status=ABSENT, reason=reason)
                 ready_to_run = self._lay_out(contender, first)
                 result = self._check(contender)
@@ -387,16 +388,6 @@ def density_map(compiled: CompiledMask, side: int = MAP_SIDE) -> tuple[tuple[int
     return tuple(tuple(int(x) for x in row) for row in np.ceil(np.round(100 * sums / counts, 6)))
 
 
-def _subject(mask: Mask, seq_len: int) -> Subject:
-    """A mask from anywhere: what native kernels can do with it is read off its description."""
-    node = mask.node
-    native: str | tuple[str, int] | None = node["type"] if node["type"] in ("causal", "full") else None
-    if node["type"] == "window" and node["right"] == 0 and node["left"] is not None:
-        native = ("window", node["left"])
-    name = node.get("name") or node["type"]
-    return Subject(name, name, mask, seq_len, None, native)
-
-
 def _directions(direction: str) -> tuple[str, ...]:
     if direction == "both":
         return DIRECTIONS
@@ -423,7 +414,7 @@ def _buffer_count(setting: Setting) -> int:
     cache = CPU_CACHE_BYTES
     if setting.device.type == "cuda":
         cache = getattr(torch.cuda.get_device_properties(setting.device), "L2_cache_size", None) or 2**26
-    return int(np.clip(1 + -(-3 * cache // max(set_bytes, 1)), 2, MOST_BUFFERS))
+    return int(np.clip(1 + -(-3 * cache // max(set_bytes, 1)), 2, MOST_BUFFERS[setting.device.type]))
 
 
 def _forget(device: torch.device) -> None:

@@ -1,7 +1,7 @@
 """What can be said about times: quartiles, paired ratios with a bootstrap interval, a verdict, and when to stop.
 
-Everything is a function of arrays of milliseconds; nothing here knows about devices. The seed is fixed, so a report that
-is loaded again says exactly what it said when it was measured.
+Everything is a function of arrays of milliseconds; nothing here knows about devices. The seed is fixed, so a report
+that is loaded again says exactly what it said when it was measured.
 """
 
 from __future__ import annotations
@@ -19,7 +19,10 @@ RESOLUTION = 0.005
 
 RESAMPLES = 2000
 
-FASTER, SLOWER, CLOSE = "faster", "slower", "too close to call"
+FEWEST = 6
+"""Rounds below which nothing is called: of five fair coins all fall alike once in sixteen throws."""
+
+FASTER, SLOWER, CLOSE, UNKNOWN = "faster", "slower", "too close to call", "too few rounds"
 
 
 @dataclass(frozen=True)
@@ -45,7 +48,7 @@ class Ratio:
         median: of the rounds' ratios ``baseline / ours``; above 1 means that ours is faster.
         low, high: bootstrap interval of that median.
         n: number of rounds.
-        verdict: "faster", "slower" or "too close to call".
+        verdict: "faster", "slower", "too close to call" or, below :data:`FEWEST` rounds, "too few rounds".
     """
 
     median: float
@@ -80,17 +83,18 @@ def paired_ratio(
     come in mirrored pairs (A B … B A), which the bootstrap keeps together.
 
     Args:
-        resolution: a verdict other than "too close to call" needs the whole interval beyond ``1 ± resolution``.
+        resolution: "faster" or "slower" needs the whole interval beyond ``1 ± resolution``.
 
-    >>> paired_ratio([2.0, 2.2, 1.8, 2.0], [1.0, 1.1, 0.9, 1.0])
-    Ratio(median=2.0, low=2.0, high=2.0, n=4, verdict='faster')
+    >>> paired_ratio([2.0, 2.2, 1.8, 2.0, 2.0, 2.4], [1.0, 1.1, 0.9, 1.0, 1.0, 1.2])
+    Ratio(median=2.0, low=2.0, high=2.0, n=6, verdict='faster')
     """
     b, o = _times("paired_ratio", baseline), _times("paired_ratio", ours)
     if len(b) != len(o):
         raise ValueError(f"paired_ratio: {len(b)} and {len(o)} samples; a pair needs both from every round")
     ratios = b / o
     low, high = median_interval(ratios, level=level, resamples=resamples)
-    return Ratio(float(np.median(ratios)), low, high, len(ratios), verdict(low, high, resolution))
+    word = verdict(low, high, resolution) if len(ratios) >= FEWEST else UNKNOWN
+    return Ratio(float(np.median(ratios)), low, high, len(ratios), word)
 
 
 def unpaired_ratio(

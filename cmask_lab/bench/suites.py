@@ -1,7 +1,7 @@
 """The masks of the paper suite, at any length: what ``cmask bench --suite paper`` runs.
 
-At 32,768 tokens they are the masks that this project has always been measured on; at other lengths their parts shrink in
-proportion, so that density stays about the same. Random lengths come from a fixed seed.
+At 32,768 tokens they are the masks that this project has always been measured on; at other lengths their parts shrink
+in proportion, so that density stays about the same. Random lengths come from a fixed seed.
 """
 
 from __future__ import annotations
@@ -195,6 +195,20 @@ def subject(name: str, seq_len: int) -> Subject:
     if seq_len < SHORTEST:
         raise ValueError(f"seq_len: {seq_len} is too short for the suite's masks; give at least {SHORTEST}")
     return PAPER[name](seq_len)
+
+
+def plain(mask: Mask, seq_len: int) -> Subject:
+    """A mask from anywhere; what kernels without free masks can do with it is read off its description.
+
+    >>> plain(cm.window(63), 1024).native
+    ('window', 63)
+    """
+    node = mask.node
+    native: str | tuple[str, int] | None = node["type"] if node["type"] in ("causal", "full") else None
+    if node["type"] == "window" and node["right"] == 0 and node["left"] is not None:
+        native = ("window", node["left"])
+    name = node.get("name") or node["type"]
+    return Subject(name, name, mask, seq_len, None, native)
 
 
 def _shared(name: str, title: str, seq_len: int, groups: list[list[int]]) -> Subject:

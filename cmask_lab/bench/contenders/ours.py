@@ -1,7 +1,7 @@
 """Our own operator: ``cmask``, one of its backends by name (``cmask-portable``), and variants.
 
-``+order`` lets the compiler permute the tokens, inside the call; ``+kept`` runs on tokens that are kept in that order all
-through the model; ``+silu`` uses HSTU's activation in place of softmax.
+``+order`` lets the compiler permute the tokens, inside the call; ``+kept`` runs on tokens that are kept in that order
+all through the model; ``+silu`` uses HSTU's activation in place of softmax.
 """
 
 from __future__ import annotations

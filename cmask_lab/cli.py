@@ -1,0 +1,280 @@
+"""The command line: ``cmask demo | compile | bench | export | doctor``.
+
+A mask is named by a file with its spec (``mask.json``), or by its name in the paper suite or the gallery (``hstu``). A
+spec file is data: nothing in it is executed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from cmask_lab.bench.report import Report
+    from cmask_lab.bench.suites import Subject
+
+EXPLAIN_MASK = "a spec file (mask.json), or a name from the paper suite or the gallery"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command; the exit status: 0 done, 1 something is wrong with the result, 2 wrong input.
+
+    >>> main(["compile", "causal", "--seq-len", "1024"])
+    causal, 1,024 × 1,024
+      density              0.5005
+      visible pairs        524,800
+      tile                 128 × 128
+      full tiles           28
+      partial tiles        8
+      empty tiles          28
+      runs                 7
+      patterns             1
+      intervals            1,024
+      visited / visible    1.12
+      descriptor           2.2 KB
+    0
+    """
+    parser = _parser()
+    options = parser.parse_args(arguments)
+    if options.command is None:
+        parser.print_help()
+        return 2
+    try:
+        return options.run(options)
+    except (ValueError, TypeError, OSError, ModuleNotFoundError) as error:
+        print(f"cmask {options.command}: {error}", file=sys.stderr)
+        return 2
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="cmask", description="Attention masks: draw, compile, run, measure, export.")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND")
+
+    demo = commands.add_parser(
+        "demo", help="the whole job on the paper's four masks; writes report.html and report.json"
+    )
+    demo.add_argument("--out", type=Path, default=Path(), help="folder to write to (default: this one)")
+    demo.add_argument("--device", help="cuda or cpu (default: the best there is)")
+    demo.add_argument("--seq-len", type=int, help="tokens (default: what suits the device)")
+    demo.set_defaults(run=_demo)
+
+    compile_ = commands.add_parser("compile", help="tiles, patterns and bytes of a mask")
+    compile_.add_argument("mask", help=EXPLAIN_MASK)
+    compile_.add_argument("--seq-len", type=int, default=32768)
+    compile_.add_argument("--kv-len", type=int)
+    compile_.add_argument("--tile", type=int, nargs=2, metavar=("Q", "KV"), help="default: the cost model's choice")
+    compile_.add_argument("--order", choices=("natural", "auto"), default="natural")
+    compile_.add_argument("--json", action="store_true", help="print JSON")
+    compile_.set_defaults(run=_compile)
+
+    bench = commands.add_parser("bench", help="measure a mask, or a suite of them, against the baselines")
+    bench.add_argument("mask", nargs="?", help=EXPLAIN_MASK)
+    bench.add_argument("--suite", choices=("paper", "four"), help="a suite of masks in place of one")
+    bench.add_argument("--only", type=_names, default=(), metavar="A,B", help="these masks of the suite")
+    bench.add_argument("--seq-len", type=_integers, default=(32768,), metavar="N[,N]", help="tokens (default: 32768)")
+    bench.add_argument("--batch", type=int, default=1)
+    bench.add_argument("--heads", type=int, default=16)
+    bench.add_argument("--kv-heads", type=int)
+    bench.add_argument("--head-dim", type=int, help="default: 128, in a suite the mask's own")
+    bench.add_argument("--dtype", default="bfloat16", choices=("bfloat16", "float16", "float32"))
+    bench.add_argument("--direction", default="both", choices=("forward", "backward", "both"))
+    bench.add_argument(
+        "--ours", type=_names, default=("cmask",), metavar="A,B", help="our contenders, such as cmask-portable"
+    )
+    bench.add_argument("--baselines", type=_names, metavar="A,B", help="default: all that make sense on the device")
+    bench.add_argument("--device", help="cuda or cpu (default: the best there is)")
+    bench.add_argument("--seconds", type=float, help="time for all of it (default: 120, for a suite 450)")
+    bench.add_argument("--json", type=Path, metavar="PATH", help="write the report; also while it is being made")
+    bench.add_argument("--figure", type=Path, metavar="PATH", help="write a picture: .svg, or .html with Plotly in it")
+    bench.add_argument("--html", type=Path, metavar="PATH", help="write the report as a page")
+    bench.add_argument("--compare", metavar="REPORT", help="a report file or a recorded report to compare with")
+    bench.set_defaults(run=_bench)
+
+    export = commands.add_parser("export", help="a mask as source for Python, FlexAttention and other neighbours")
+    export.add_argument("mask", help=EXPLAIN_MASK)
+    export.add_argument("target", help="such as python, json or flex")
+    export.add_argument("--seq-len", type=int, default=32768)
+    export.add_argument("-o", "--output", type=Path, help="file to write (default: standard output)")
+    export.set_defaults(run=_export)
+
+    doctor = commands.add_parser("doctor", help="what this machine can run, and why not the rest")
+    doctor.set_defaults(run=_doctor)
+    return parser
+
+
+def _demo(options: argparse.Namespace) -> int:
+    from cmask_lab.bench import demo
+
+    options.out.mkdir(parents=True, exist_ok=True)
+    return _judge(demo.run(options.out, device=options.device, seq_len=options.seq_len))
+
+
+def _compile(options: argparse.Namespace) -> int:
+    import cmask_lab as cm
+
+    subject = find_mask(options.mask, options.seq_len)
+    tile = tuple(options.tile) if options.tile else None
+    compiled = cm.compile(subject.mask, options.seq_len, options.kv_len, tile=tile, order=options.order)
+    stats = compiled.stats
+    if options.json:
+        described = {"mask": subject.mask.spec(), "q_len": compiled.q_len, "kv_len": compiled.kv_len}
+        print(json.dumps({**described, "tile": compiled.tile, "order": compiled.order, **dataclasses.asdict(stats)}))
+        return 0
+    print(f"{subject.title}, {compiled.q_len:,} × {compiled.kv_len:,}")
+    rows: list[tuple[str, Any]] = [
+        ("density", f"{stats.density:.4f}"),
+        ("visible pairs", f"{stats.visible_pairs:,}"),
+        ("tile", f"{compiled.tile[0]} × {compiled.tile[1]}"),
+        ("full tiles", f"{stats.full_tiles:,}"),
+        ("partial tiles", f"{stats.partial_tiles:,}"),
+        ("empty tiles", f"{stats.empty_tiles:,}"),
+        ("runs", f"{stats.runs:,}"),
+        ("patterns", f"{stats.patterns:,}"),
+        ("intervals", f"{stats.intervals:,}"),
+        ("visited / visible", f"{stats.waste:.2f}"),
+        ("descriptor", f"{stats.descriptor_bytes / 1024:.1f} KB"),
+    ]
+    if options.order != "natural":
+        rows.append(("token order", compiled.order))
+    for name, value in rows:
+        print(f"  {name:20s} {value}")
+    return 0
+
+
+def _bench(options: argparse.Namespace) -> int:
+    from tqdm.auto import tqdm
+
+    report = None
+    with tqdm(total=100, bar_format="{desc} {bar} {percentage:3.0f}% {elapsed}", leave=False) as bar:
+        for report in _reports(options):
+            bar.set_description_str(report.doing, refresh=False)
+            bar.update(100 * report.progress - bar.n)
+            if options.json and _case_complete(report):
+                report.save(options.json)  # what is measured is kept, whatever happens later
+    assert report is not None, "every stream yields"
+    print(report.table())
+    if options.json:
+        print(f"\nWrote {report.save(options.json)}")
+    if options.html:
+        print(f"Wrote {report.save(options.html)}")
+    if options.figure:
+        from cmask_lab.bench import figure
+
+        for path in figure.save(report, options.figure):
+            print(f"Wrote {path}")
+    if options.compare:
+        _print_comparison(report, options.compare)
+    return _judge(report)
+
+
+def _reports(options: argparse.Namespace) -> Iterable[Report]:
+    shape = {name: getattr(options, name) for name in ("batch", "heads", "kv_heads", "dtype", "direction")}
+    shared = {"ours": options.ours, "baselines": options.baselines, "device": options.device, **shape}
+    if options.suite:
+        if options.mask:
+            raise ValueError(f"give a mask or --suite, not both (got {options.mask!r} and {options.suite!r})")
+        from cmask_lab.bench.suite import stream_suite
+
+        return stream_suite(
+            options.suite,
+            options.seq_len,
+            seconds=options.seconds or 450.0,
+            head_dim=options.head_dim,
+            only=options.only,
+            **shared,
+        )
+    if not options.mask:
+        raise ValueError("give a mask, or --suite paper")
+    if len(options.seq_len) > 1:
+        raise ValueError("several lengths go with --suite; give one --seq-len for one mask")
+    from cmask_lab.bench.run import stream
+
+    seq_len = options.seq_len[0]
+    subject = find_mask(options.mask, seq_len)
+    head_dim = options.head_dim or 128
+    return stream(subject, seq_len=seq_len, head_dim=head_dim, seconds=options.seconds or 120.0, **shared)
+
+
+def _export(options: argparse.Namespace) -> int:
+    import cmask_lab as cm
+
+    source = cm.export(find_mask(options.mask, options.seq_len).mask, options.target, q_len=options.seq_len)
+    if options.output:
+        options.output.write_text(source, encoding="utf-8")
+        print(f"Wrote {options.output}")
+    else:
+        print(source)
+    return 0
+
+
+def _doctor(options: argparse.Namespace) -> int:
+    from cmask_lab import doctor
+
+    print(doctor.report())
+    return 0
+
+
+def find_mask(name: str, seq_len: int) -> Subject:
+    """The mask that a command line names, for so many tokens.
+
+    >>> find_mask("hstu", 1024).title
+    'HSTU'
+    """
+    import cmask_lab as cm
+    from cmask_lab.bench import suites
+
+    if name.endswith(".json"):
+        mask = cm.from_spec(json.loads(Path(name).read_text(encoding="utf-8")))
+        return suites.plain(mask, seq_len)
+    if name in suites.PAPER:
+        return suites.subject(name, seq_len)
+    if name in cm.gallery.names():
+        return suites.plain(cm.gallery.get(name), seq_len)
+    raise ValueError(
+        f"mask {name!r}: no file that ends in .json, not in the paper suite ({', '.join(suites.PAPER)}) and not in the "
+        f"gallery ({', '.join(cm.gallery.names())})"
+    )
+
+
+def _judge(report: Report) -> int:
+    """1 if one of ours gave a wrong result, else 0: a slow result is a result."""
+    wrong = [e for case in report.cases for e in case.entries if e.contender in case.ours and e.status == "wrong"]
+    for entry in wrong:
+        print(f"WRONG RESULT of {entry.contender}, {entry.direction}: {entry.reason}", file=sys.stderr)
+    return 1 if wrong else 0
+
+
+def _print_comparison(report: Report, name: str) -> None:
+    from cmask_lab.bench.report import Report as Reports
+
+    other = Reports.load(name) if Path(name).exists() else Reports.recorded(name)
+    differences = report.compare(other)
+    print(f"\nAgainst {name} ({other.device.get('name')}, {other.created[:10]}); other runs, so not paired:")
+    for difference in differences:
+        print(f"  {difference}")
+    if not differences:
+        print("  nothing in common: no mask of the same size was measured in both")
+
+
+def _case_complete(report: Report) -> bool:
+    return not report.cases[-1].loops or all(loop.stopped for loop in report.cases[-1].loops)
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(part.strip() for part in text.split(",") if part.strip())
+
+
+def _integers(text: str) -> tuple[int, ...]:
+    try:
+        return tuple(int(part) for part in text.split(","))
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number, or numbers with commas between them") from None
+
+
+if __name__ == "__main__":
+    sys.exit(main())
