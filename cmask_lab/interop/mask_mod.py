@@ -86,8 +86,8 @@ def _explicit(evaluate: _Evaluation, b: int, h: int, q_len: int, kv_len: int) ->
             start.append(part.start.astype(np.int64) + k)
             stop.append(part.stop.astype(np.int64) + k)
         if row:
-            pieces = (np.concatenate(part) for part in (row, start, stop))
-            tables.append(IntervalTable.from_intervals(*pieces, q_stop - q, kv_len))
+            rows, starts, stops = (np.concatenate(part) for part in (row, start, stop))
+            tables.append(IntervalTable.from_intervals(rows, starts, stops, q_stop - q, kv_len))
         else:
             tables.append(IntervalTable.empty(q_stop - q, kv_len))
     return from_table(IntervalTable.concatenate(tables))

@@ -54,13 +54,16 @@ def pair(value: Any, what: str) -> tuple[int, int]:
     return start, stop
 
 
-def integers(values: Any, where: str, item: str, *, least: int = 0, need: str = "") -> Int64s:
-    """A read-only int64 array ``(n,)`` of at least one value, from a list, a NumPy array or a tensor.
+def integers(
+    values: Any, where: str, item: str, *, least: int = 0, need: str = "", may_be_empty: bool = False
+) -> Int64s:
+    """A read-only int64 array ``(n,)``, from a list, a NumPy array or a tensor.
 
     Args:
         where, item: name of the region and of one value, for the messages.
         least: the smallest value allowed.
         need: what the message of a value below ``least`` asks for.
+        may_be_empty: whether no value at all is fine.
 
     >>> integers([512, -3], "documents", "length", need="every document needs a length of at least 0")
     Traceback (most recent call last):
@@ -85,7 +88,7 @@ def integers(values: Any, where: str, item: str, *, least: int = 0, need: str = 
         array = np.array(numbers, dtype=None if numbers else np.int64)
     else:
         raise TypeError(f"{where}: expected a list of integers, one {item} each, got {values!r}")
-    if not array.size:
+    if not array.size and not may_be_empty:
         raise ValueError(f"{where}: the list of {item}s is empty; give at least one")
     _refuse(array > POSITION_LIMIT, array, where, item, f"it must be at most {POSITION_LIMIT}")
     _refuse(array < least, array, where, item, need or f"every {item} must be at least {least}")

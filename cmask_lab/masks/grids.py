@@ -138,10 +138,11 @@ class GridMask(Mask):
             rows.append(plane.rows_per_interval())
             starts.append(plane.start + offset)
             stops.append(plane.stop + offset)
-        pieces = (np.concatenate(part) for part in (rows, starts, stops))
-        joined = IntervalTable.from_intervals(*pieces, inner, int(steps[-1] - steps[0] + 1) * inner)
+        row, start, stop = (np.concatenate(part) for part in (rows, starts, stops))
+        joined = IntervalTable.from_intervals(row, start, stop, inner, int(steps[-1] - steps[0] + 1) * inner)
         base = int(steps[0]) * inner
-        return _Template(joined.rows_per_interval(), joined.start + base, joined.stop + base)
+        start, stop = (edge.astype(np.int64) + base for edge in (joined.start, joined.stop))
+        return _Template(joined.rows_per_interval(), start, stop)
 
     def _code(self) -> str:
         return f"cm.grid({', '.join(map(str, self.shape))}).{self.kind}({self._arguments()})"

@@ -257,6 +257,8 @@ def repeat(sizes: ArrayLike, masks: Mask | Iterable[Mask]) -> Repeat | RepeatEac
     integer(array.sum(), "repeat: the sum of the sizes")
     if isinstance(masks, Mask):
         return Repeat(array, masks)
+    if not isinstance(masks, Iterable):
+        raise TypeError(f"repeat: masks is {masks!r}; it must be a mask or a list of masks")
     each = tuple(masks)
     for n, mask in enumerate(each):
         if not isinstance(mask, Mask):

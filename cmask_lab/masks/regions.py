@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -411,7 +410,7 @@ def global_tokens(ranges: Iterable[Range]) -> GlobalTokens:
     """The tokens in ``ranges`` see everything and are seen by everybody (Longformer, BigBird).
 
     Args:
-        ranges: pairs ``(start, stop)``; one pair alone is taken as a list of one.
+        ranges: pairs ``(start, stop)``, in any order; they may overlap.
 
     >>> global_tokens([(1, 2)]).to_dense(3).astype(int)
     array([[0, 1, 0],
@@ -420,9 +419,7 @@ def global_tokens(ranges: Iterable[Range]) -> GlobalTokens:
     """
     if not isinstance(ranges, Iterable) or isinstance(ranges, str | bytes):
         raise TypeError(f"global_tokens: ranges is {ranges!r}; it must be a list of pairs (start, stop)")
-    items: list[Any] = list(ranges)
-    if len(items) == 2 and not any(isinstance(item, Iterable) for item in items):
-        items = [tuple(items)]
+    items = list(ranges)
     if not items:
         raise ValueError("global_tokens: the list of ranges is empty; give at least one pair (start, stop)")
     return GlobalTokens(tuple(pair(item, f"global_tokens: range {n}") for n, item in enumerate(items)))

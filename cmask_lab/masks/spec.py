@@ -139,8 +139,6 @@ def _node(value: Any, path: str, depth: int) -> Mask:
     name = _text(value["name"], f"{path}.name", depth) if "name" in value else None
     try:
         mask = variant.make(**arguments)
-    except SpecError:
-        raise
     except (ValueError, TypeError) as error:
         raise SpecError(f"spec: {path}: {error}") from error
     return mask if name is None else mask.named(name)

@@ -297,8 +297,8 @@ class Tree(Mask):
             row, node = row[node >= 0], node[node >= 0]
         if not rows:
             return IntervalTable.empty(window.q_len, window.kv_len)
-        pieces = (np.concatenate(part) for part in (rows, starts, stops))
-        return clipped(IntervalTable.from_intervals(*pieces, window.q_len, window.kv_len), bounds)
+        row, start, stop = (np.concatenate(part) for part in (rows, starts, stops))
+        return clipped(IntervalTable.from_intervals(row, start, stop, window.q_len, window.kv_len), bounds)
 
     def _code(self) -> str:
         return f"cm.tree({self.parents.tolist()})"
@@ -382,10 +382,8 @@ def explicit(row_ptr: ArrayLike, start: ArrayLike, stop: ArrayLike) -> Explicit:
            [1, 0, 1]])
     """
     ptr = integers(row_ptr, "explicit", "row_ptr")
-    starts, stops = (
-        integers(edges, "explicit", item) if len(edges) else np.empty(0, np.int64)  # type: ignore[arg-type]
-        for edges, item in ((start, "start"), (stop, "stop"))
-    )
+    starts = integers(start, "explicit", "start", may_be_empty=True)
+    stops = integers(stop, "explicit", "stop", may_be_empty=True)
     if len(starts) != len(stops):
         raise ValueError(f"explicit: {len(starts)} starts and {len(stops)} stops; every interval has one of each")
     if ptr[0] != 0 or ptr[-1] != len(starts) or (np.diff(ptr) < 0).any():

@@ -168,6 +168,11 @@ CASES: dict[str, tuple[Mask, Predicate]] = {
         or j == 0,
     ),
     "at": (cm.causal().at(q=(2, 9), k=(4, 8)), lambda i, j: 2 <= i < 9 and 4 <= j < 8 and j - 4 <= i - 2),
+    "at inside other operations": (
+        cm.causal().at(q=(2, 9), k=(4, 8)) & cm.suffix(5) | cm.window(1).at(q=(10, 14), k=(3, 6)) | cm.sink(1),
+        lambda i, j: (2 <= i < 9 and 5 <= j < 8 and j - 4 <= i - 2)
+        or (10 <= i < 14 and 3 <= j < 6 and 0 <= i - 10 - (j - 3) <= 1) or j == 0,
+    ),
     "at of a complement": (
         (~cm.causal()).at(q=(2, 9), k=(4, 8)),
         lambda i, j: 2 <= i < 9 and 4 <= j < 8 and j - 4 > i - 2,
