@@ -9,7 +9,18 @@ from typing import Any
 import numpy as np
 
 from cmask_lab.compiler.intervals import IntervalTable
-from cmask_lab.masks.mask import Bounds, Extent, Mask, Support, Window, bracketed, clipped, common, lowered_rows
+from cmask_lab.masks.mask import (
+    Bounds,
+    Extent,
+    Mask,
+    Support,
+    Window,
+    bounds_of,
+    bracketed,
+    clipped,
+    common,
+    lowered_rows,
+)
 
 
 def _common_extent(masks: Iterable[Mask]) -> Extent:
@@ -94,8 +105,7 @@ class And(_Nary):
             return lowered_rows(self, window, part, bounds) if part.q_len else _nothing(window)
         # The narrow operands say where the wide ones matter: a strided region is built inside a window only.
         if single:
-            own = _common_bounds(single, window)
-            bounds = own if bounds is None else common(own, bounds)
+            bounds = common(_common_bounds(single, window), bounds)
         table = rest[0]._lower(window, bounds)
         for mask in rest[1:]:
             table = table & mask._lower(window, table.bounds())
@@ -125,11 +135,10 @@ class Or(_Nary):
             support = mask._support
             part = window.rows(support.q0, support.q1)
             if part.q_len and mask._single:
-                single.append((part, mask._row_bounds(part)))
+                single.append((part, common(mask._row_bounds(part), bounds_of(part, window, bounds))))
             elif part.q_len:
                 tables.append(lowered_rows(mask, window, part, bounds))
-        if single:
-            tables.append(_union_of_rows(single, window, bounds))
+        tables += _unions_of_rows(single, window)
         # The small tables first, so that the largest is passed over once.
         tables.sort(key=lambda table: table.count)
         result = tables.pop(0) if tables else _nothing(window)
@@ -331,41 +340,39 @@ def union(small: IntervalTable, large: IntervalTable) -> IntervalTable:
     return IntervalTable(result, large.q_len, large.kv_len)
 
 
-FEW_COLUMNS = 4
-"""Up to so many one-interval masks are joined row by row side by side; more of them (rectangles, mostly) by a sort."""
+def _unions_of_rows(parts: list[tuple[Window, Bounds]], window: Window) -> list[IntervalTable]:
+    """Tables whose union is that of masks of one interval a row, each given for a part of the window's rows.
+
+    Masks of few rows (rectangles, mostly) are joined by one sort, those of many rows two by two without any.
+    """
+    narrow = [(part, bounds) for part, bounds in parts if part.q_len * 8 < window.q_len]
+    wide = [(part, bounds) for part, bounds in parts if part.q_len * 8 >= window.q_len]
+    tables = [_pair_of_rows(wide[n : n + 2], window) for n in range(0, len(wide), 2)]
+    if narrow:
+        row = np.concatenate([np.arange(part.q_start, part.q_stop) for part, _ in narrow]) - window.q_start
+        low, high = (np.concatenate([bounds[side] for _, bounds in narrow]) for side in (0, 1))
+        tables.append(IntervalTable.from_intervals(row, low, high, window.q_len, window.kv_len))
+    return tables
 
 
-def _union_of_rows(parts: list[tuple[Window, Bounds]], window: Window, bounds: Bounds | None) -> IntervalTable:
-    """The union of masks of one interval a row, each given for a part of the window's rows."""
-    if len(parts) > FEW_COLUMNS:
-        row = np.concatenate([np.arange(part.q_start, part.q_stop) for part, _ in parts]) - window.q_start
-        low, high = (np.concatenate([sides[n] for _, sides in parts]) for n in (0, 1))
-        table = IntervalTable.from_intervals(row, low, high, window.q_len, window.kv_len)
-        return clipped(table, bounds)
-    # (masks, q_len); what a row lacks stands behind the last key, where it is dropped.
-    low, high = np.full((2, len(parts), window.q_len), window.kv_len, np.int64)
+def _pair_of_rows(parts: list[tuple[Window, Bounds]], window: Window) -> IntervalTable:
+    """The union of one or two masks of one interval a row."""
+    # (2, q_len); what a row lacks stands behind the last key, where it is dropped.
+    low, high = np.full((2, 2, window.q_len), window.kv_len, np.int64)
     for n, (part, (part_low, part_high)) in enumerate(parts):
         rows = slice(part.q_start - window.q_start, part.q_stop - window.q_start)
         np.maximum(part_low, 0, out=low[n, rows])
         np.minimum(part_high, window.kv_len, out=high[n, rows])
-    if bounds is not None:
-        low, high = common((low, high), bounds)
-    absent = low >= high
-    low[absent] = high[absent] = window.kv_len
-    for last in range(len(parts) - 1, 0, -1):
-        for n in range(last):
-            swap = low[n] > low[n + 1]
-            if swap.any():
-                for side in (low, high):
-                    side[n], side[n + 1] = np.where(swap, side[n + 1], side[n]), np.where(swap, side[n], side[n + 1])
-    reach = np.maximum.accumulate(high, axis=0)
-    opens = low < window.kv_len
-    opens[1:] &= low[1:] > reach[:-1]
-    closes = low < window.kv_len
-    closes[:-1] &= (low[1:] > reach[:-1]) | (low[1:] == window.kv_len)
-    row_base = np.arange(window.q_len) * (window.kv_len + 1)
-    line = np.stack([(low + row_base).T[opens.T], (reach + row_base).T[closes.T]], axis=1)
-    return IntervalTable(line.reshape(-1), window.q_len, window.kv_len)
+        absent = low[n] >= high[n]
+        low[n, absent] = high[n, absent] = window.kv_len
+    joined = np.maximum(*low) <= np.minimum(*high)
+    edges = np.empty((window.q_len, 2, 2), np.int64)
+    edges[:, 0, 0], edges[:, 1, 0] = np.minimum(*low), np.maximum(*low)
+    edges[:, 0, 1], edges[:, 1, 1] = np.where(joined, np.maximum(*high), np.minimum(*high)), np.maximum(*high)
+    seen = edges[:, :, 0] < window.kv_len
+    seen[:, 1] &= ~joined
+    edges += (np.arange(window.q_len) * (window.kv_len + 1))[:, None, None]
+    return IntervalTable(edges[seen].reshape(-1), window.q_len, window.kv_len)
 
 
 def _nothing(window: Window) -> IntervalTable:

@@ -158,10 +158,7 @@ class Mask:
         ``bounds`` (``lo``, ``hi``, one a row): of every row only what lies in ``[lo, hi)``. An operand that is narrow
         hands its bounds to the wide ones, so that these are never built where they don't matter.
         """
-        low, high = self._row_bounds(window)
-        if bounds is not None:
-            low, high = common((low, high), bounds)
-        return IntervalTable.from_row_bounds(low, high, window.kv_len)
+        return IntervalTable.from_row_bounds(*common(self._row_bounds(window), bounds), window.kv_len)
 
     def _estimate(self, window: Window) -> int:
         """About how many intervals ``_lower`` makes; orders the operands of ``&``."""
@@ -409,15 +406,20 @@ class Mask:
 
 def lowered_rows(mask: Mask, window: Window, part: Window, bounds: Bounds | None = None) -> IntervalTable:
     """``mask`` lowered for the rows ``part`` of ``window`` alone; the other rows of the result are empty."""
+    return moved(mask._lower(part, bounds_of(part, window, bounds)), part.q_start - window.q_start, 0, window)
+
+
+def bounds_of(part: Window, window: Window, bounds: Bounds | None) -> Bounds | None:
+    """The bounds for the rows ``part`` of ``window``."""
+    if bounds is None:
+        return None
     first = part.q_start - window.q_start
-    if bounds is not None:
-        bounds = bounds[0][first : first + part.q_len], bounds[1][first : first + part.q_len]
-    return moved(mask._lower(part, bounds), first, 0, window)
+    return bounds[0][first : first + part.q_len], bounds[1][first : first + part.q_len]
 
 
-def common(a: Bounds, b: Bounds) -> Bounds:
-    """What lies within both."""
-    return np.maximum(a[0], b[0]), np.minimum(a[1], b[1])
+def common(a: Bounds, b: Bounds | None) -> Bounds:
+    """What lies within both; None bounds nothing."""
+    return a if b is None else (np.maximum(a[0], b[0]), np.minimum(a[1], b[1]))
 
 
 def clipped(table: IntervalTable, bounds: Bounds | None) -> IntervalTable:

@@ -12,7 +12,18 @@ from numpy.typing import ArrayLike
 
 from cmask_lab.compiler.intervals import Int64s, IntervalTable
 from cmask_lab.masks.arguments import integer, integers, pair
-from cmask_lab.masks.mask import Bounds, Extent, Mask, Support, Window, abbreviated, bracketed, clipped, moved
+from cmask_lab.masks.mask import (
+    Bounds,
+    Extent,
+    Mask,
+    Support,
+    Window,
+    abbreviated,
+    bounds_of,
+    bracketed,
+    clipped,
+    moved,
+)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -73,9 +84,9 @@ class At(Mask):
         if not part.q_len or keys <= 0:
             return IntervalTable.empty(window.q_len, window.kv_len)
         first = part.q_start - window.q_start
+        bounds = bounds_of(part, window, bounds)
         if bounds is not None:
-            rows = slice(first, first + part.q_len)
-            bounds = bounds[0][rows] - self.k[0], bounds[1][rows] - self.k[0]
+            bounds = bounds[0] - self.k[0], bounds[1] - self.k[0]
         if self.mask._support.k1 <= keys:
             # Nothing lies behind the box, so the inner plane may be as wide as ours: the move is one addition.
             inner = self.mask._lower(Window(part.q_start - self.q[0], part.q_len, window.kv_len), bounds)
