@@ -365,14 +365,19 @@ def _pair_of_rows(parts: list[tuple[Window, Bounds]], window: Window) -> Interva
         np.minimum(part_high, window.kv_len, out=high[n, rows])
         absent = low[n] >= high[n]
         low[n, absent] = high[n, absent] = window.kv_len
-    joined = np.maximum(*low) <= np.minimum(*high)
-    edges = np.empty((window.q_len, 2, 2), np.int64)
-    edges[:, 0, 0], edges[:, 1, 0] = np.minimum(*low), np.maximum(*low)
-    edges[:, 0, 1], edges[:, 1, 1] = np.where(joined, np.maximum(*high), np.minimum(*high)), np.maximum(*high)
-    seen = edges[:, :, 0] < window.kv_len
+    # Everything is written where it is needed: fresh memory is what takes the time at these sizes.
+    edges = np.empty((window.q_len, 4), np.int64)
+    np.minimum(*low, out=edges[:, 0])
+    np.minimum(*high, out=edges[:, 1])
+    np.maximum(*low, out=edges[:, 2])
+    np.maximum(*high, out=edges[:, 3])
+    joined = edges[:, 2] <= edges[:, 1]
+    np.copyto(edges[:, 1], edges[:, 3], where=joined)
+    seen = edges[:, ::2] < window.kv_len
     seen[:, 1] &= ~joined
-    edges += (np.arange(window.q_len) * (window.kv_len + 1))[:, None, None]
-    return IntervalTable(edges[seen].reshape(-1), window.q_len, window.kv_len)
+    edges += (np.arange(window.q_len) * (window.kv_len + 1))[:, None]
+    line = np.compress(seen.reshape(-1), edges.reshape(-1, 2), axis=0)
+    return IntervalTable(line.reshape(-1), window.q_len, window.kv_len)
 
 
 def _nothing(window: Window) -> IntervalTable:
