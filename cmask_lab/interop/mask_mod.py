@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
     MaskMod = Callable[[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor], Any]
 
-BAND_CELLS = 1 << 20
-"""Pairs evaluated at once. An int64 temporary of the function takes 8 MB of this, so 30 live ones stay below 256 MB."""
+BAND_CELLS = 1 << 21
+"""Pairs evaluated at once. An int64 temporary of the function takes 16 MB, so a dozen live ones stay below 256 MB."""
 
 SAMPLES = 32
 """Pairs at which a function that only runs on whole bands is compared with itself called on single positions."""
@@ -42,7 +42,7 @@ def from_mask_mod(
 
     The function is evaluated as FlexAttention evaluates it (``torch.nn.attention.flex_attention.create_mask``, under
     ``vmap``); one that ``vmap`` can't run, say because it asks NumPy, is called on whole bands of positions instead.
-    Time goes with ``q_len * kv_len``, memory with one band of a million pairs.
+    Time goes with ``q_len * kv_len``, memory with one band of two million pairs.
 
     Args:
         mask_mod: ``(b, h, q_idx, kv_idx) → bool``, each an integer tensor.
