@@ -242,11 +242,16 @@ def find_mask(name: str, seq_len: int) -> Subject:
 
 
 def _judge(report: Report) -> int:
-    """1 if one of ours gave a wrong result, else 0: a slow result is a result."""
-    wrong = [e for case in report.cases for e in case.entries if e.contender in case.ours and e.status == "wrong"]
-    for entry in wrong:
-        print(f"WRONG RESULT of {entry.contender}, {entry.direction}: {entry.reason}", file=sys.stderr)
-    return 1 if wrong else 0
+    """1 if one of ours was wrong or failed, else 0: a slow result is a result."""
+    bad = [
+        (case.title, entry)
+        for case in report.cases
+        for entry in case.entries
+        if entry.contender in case.ours and entry.status in ("wrong", "failed")
+    ]
+    for title, entry in bad:
+        print(f"{title}: {entry.contender} {entry.direction} {entry.status}: {entry.reason}", file=sys.stderr)
+    return 1 if bad else 0
 
 
 def _print_comparison(report: Report, name: str) -> None:

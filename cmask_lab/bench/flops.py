@@ -88,10 +88,10 @@ def measure_rates(device: torch.device, dtype: torch.dtype) -> Rates:
     cuda = device.type == "cuda"
     side = 8192 if cuda else 1024
     a, b = (torch.randn(side, side, device=device).to(dtype) for _ in range(2))
-    product_ms = _median_ms(lambda: torch.mm(a, b), device, repeats=15)
+    product_ms = _median_ms(lambda: torch.mm(a, b), device, repeats=15 if cuda else 5)
     source = torch.empty(2**30 if cuda else 2**26, dtype=torch.uint8, device=device).random_()
     target = torch.empty_like(source)
-    copy_ms = _median_ms(lambda: target.copy_(source), device, repeats=9)
+    copy_ms = _median_ms(lambda: target.copy_(source), device, repeats=9 if cuda else 3)
     return Rates(2 * side**3 / product_ms / 1e9, 2 * source.numel() / copy_ms / 1e6)
 
 

@@ -232,7 +232,8 @@ def _regular_patch(text: int, height: int, width: int, order: np.ndarray) -> tup
     pixels = np.asarray(order)[text:] - text
     if not np.array_equal(np.sort(pixels), np.arange(height * width)):
         return None
-    columns = int(np.argmax(np.diff(pixels, append=-1) != 1)) + 1
+    # A patch's row ends where the next pixel is not the neighbour; a row of the whole image may run on.
+    columns = min(int(np.argmax(np.diff(pixels, append=-1) != 1)) + 1, width)
     if width % columns:
         return None
     for rows in (side for side in range(1, height + 1) if height % side == 0):

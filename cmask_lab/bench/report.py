@@ -26,8 +26,9 @@ VERSION = 1
 
 ITEMSIZE = {"bfloat16": 2, "float16": 2, "float32": 4}
 
-OK, WRONG, ABSENT, WAITING = "ok", "wrong", "absent", "waiting"
-"""What became of an entry: timed; its result was not that of the mask; it can't run here; its turn has not come."""
+OK, WRONG, FAILED, ABSENT, WAITING = "ok", "wrong", "failed", "absent", "waiting"
+"""What became of an entry: timed; its result was not that of the mask; it broke off with an error; it does not take
+part here; its turn has not come."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +60,7 @@ class Entry:
     Attributes:
         contender: its name, such as "cmask" or "flex-fa4".
         direction: "forward" or "backward".
-        status: "ok", "wrong", "absent" or "waiting"; ``reason`` says why where it is not "ok".
+        status: "ok", "wrong", "failed", "absent" or "waiting"; ``reason`` says why where it is not "ok".
         note: what a reader should know of how it ran: the kernel taken, where its block mask came from.
         startup_ms: its first call in this process, on another mask: compilers started, libraries loaded. None if it had
             run before.

@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
@@ -21,9 +22,9 @@ from cmask_lab.bench.contenders.contender import Contender, Setting, one_line, r
 from cmask_lab.bench.device import Monitor, best_device, describe, versions
 from cmask_lab.bench.flops import BACKWARD, DIRECTIONS, FORWARD, attention_flops, measure_rates
 from cmask_lab.bench.oracle import Reference, check, reference
-from cmask_lab.bench.report import ABSENT, ITEMSIZE, OK, WRONG, Case, Entry, Loop, Report
+from cmask_lab.bench.report import ABSENT, FAILED, ITEMSIZE, OK, WRONG, Case, Entry, Loop, Report
 from cmask_lab.bench.suites import Subject, plain
-from cmask_lab.bench.timing import Rules, clock_for, interleave
+from cmask_lab.bench.timing import RULES, Rules, clock_for, interleave
 from cmask_lab.compiler.compile import CompiledMask
 from cmask_lab.masks.mask import Mask
 
@@ -87,7 +88,7 @@ def benchmark(
         ours: our contenders; the first one is compared with all others.
         device: the first GPU if there is one, else the CPU.
         seconds: what the whole run may take, compilers included. Contenders for which no time is left say so.
-        rules: when rounds are warm and when they end.
+        rules: when rounds are warm and when they end; what suits the device if not given.
 
     >>> import cmask_lab as cm
     >>> from cmask_lab.bench.timing import Rules
@@ -152,7 +153,7 @@ def stream(
         ),
         names,
         directions,
-        rules or Rules(),
+        rules or RULES[chosen.type],
         time.perf_counter() + seconds,
         seconds,
     )
@@ -212,7 +213,7 @@ class _Run:
         try:
             if reason := contender.absent(setting):
                 return self._set(name, status=ABSENT, reason=reason)
-            with contender.compiling():
+            with self._calling(contender):
                 first: dict[str, dict] = {d: {} for d in self.directions}
                 lead = first[self.directions[0]]
                 lead["startup_ms"] = self._start(contender)
@@ -225,7 +226,7 @@ class _Run:
                 result = self._check(contender)
         except Exception as error:  # a contender may fail in any way: the reason goes into the table
             _forget(setting.device)
-            return self._set(name, status=ABSENT, reason=one_line(error), note=contender.note)
+            return self._set(name, status=FAILED, reason=one_line(error), note=contender.note)
         for direction, times in first.items():
             self._set(
                 name,
@@ -291,14 +292,29 @@ class _Run:
         lead = next((n for n in self.case.ours if n in calls), next(iter(calls)))
         calls = {lead: calls.pop(lead), **calls}
         shown = time.perf_counter()
-        grad_mode = torch.set_grad_enabled(self.setting.needs_grad)
-        with grad_mode:
-            clock = clock_for(self.setting.device)
-            for rounds in interleave(calls, clock, rules, buffers=self.buffers, running=monitor.sample):
-                if rounds.stopped or time.perf_counter() - shown > SHOW_EVERY_S:
-                    self._record(direction, rounds, monitor)
-                    yield self._show(f"{direction}: round {len(rounds.rows)}")
-                    shown = time.perf_counter()
+        clock = clock_for(self.setting.device)
+        loop = interleave(calls, clock, rules, buffers=self.buffers, running=monitor.sample)
+        while True:
+            with self._calling(*(p.contender for p in ready_ones.values())):
+                rounds = next(loop)
+            if rounds.stopped or time.perf_counter() - shown > SHOW_EVERY_S:
+                self._record(direction, rounds, monitor)
+                yield self._show(f"{direction}: round {len(rounds.rows)}")
+                shown = time.perf_counter()
+            if rounds.stopped:
+                return
+
+    @contextmanager
+    def _calling(self, *contenders: Contender) -> Iterator[None]:
+        """The modes in which contenders are called, first and always: a compiler that sees another compiles again.
+
+        Never held while a report is yielded: whoever reads it has modes of their own.
+        """
+        with ExitStack() as modes:
+            modes.enter_context(torch.set_grad_enabled(self.setting.needs_grad))
+            for contender in contenders:
+                modes.enter_context(contender.compiling())
+            yield
 
     def _record(self, direction: str, rounds, monitor: Monitor) -> None:
         times, host = rounds.times, np.median(np.array(rounds.host), axis=0)

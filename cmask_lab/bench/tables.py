@@ -11,7 +11,7 @@ from html import escape
 from math import exp, log
 
 from cmask_lab.bench.flops import DIRECTIONS
-from cmask_lab.bench.report import ABSENT, WRONG, Case, Comparison, Entry, Report
+from cmask_lab.bench.report import FAILED, WRONG, Case, Comparison, Entry, Report
 
 HEADER = ("contender", "median ms", "quartiles", "n", "{unit}", "on visited", "× floor", "{ours} is", "new mask", "")
 """Columns of a case's table; the last holds notes and reasons."""
@@ -134,9 +134,8 @@ def remarks(case: Case, direction: str) -> list[str]:
 
 def _row(case: Case, entry: Entry, comparison: Comparison | None, scale: str) -> list[str]:
     if entry.summary is None:
-        reason = entry.reason or {WRONG: "wrong", ABSENT: "absent"}.get(entry.status, "waiting")
-        label = {WRONG: "WRONG: "}.get(entry.status, "")
-        return [entry.contender, "–", "", "", "", "", "", "", _cold(entry), label + reason]
+        label = {WRONG: "WRONG: ", FAILED: "FAILED: "}.get(entry.status, "")
+        return [entry.contender, "–", "", "", "", "", "", "", _cold(entry), label + (entry.reason or entry.status)]
     s = entry.summary
     lowest, visible, visited = case.floor_ms(entry.direction), case.tflops(entry), case.visited_tflops(entry)
     return [

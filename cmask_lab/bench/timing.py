@@ -41,6 +41,10 @@ class Rules:
     seconds: float = 10.0
 
 
+RULES = {"cuda": Rules(), "cpu": Rules(warmup_rounds=2, warmup_ms=100.0, at_least=8, at_most=100, target=0.01)}
+"""By device type: a CPU that other programs share will not get more precise than one percent."""
+
+
 @dataclass
 class Rounds:
     """What the loop has so far.
