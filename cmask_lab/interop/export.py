@@ -20,7 +20,7 @@ class Target(NamedTuple):
     Attributes:
         title: what comes out, in one line.
         module, function: where the source is written; it takes a plane, or the mask if ``lengths`` is False.
-        obstacle: name of the function that says why a plane can't be expressed, or None; "" if any can.
+        obstacle: name of the function that says why a plane (or mask) can't be expressed; "" if any can.
         lengths: whether the text depends on the lengths.
     """
 
@@ -39,9 +39,18 @@ TARGETS = {
     "python": Target("cmask_lab code that rebuilds the mask", "python", lengths=False),
     "json": Target("the spec as JSON", "spec_json", lengths=False),
     "flex": Target("FlexAttention: a readable mask_mod and a BlockMask made from tiles", "flex"),
+    "fa4": Target("FlashAttention-4: a CuTe mask_mod and block-sparse tensors", "fa4"),
     "flashmask": Target("PaddlePaddle FlashMask: startend_row_indices", "flashmask", obstacle="obstacle"),
     "magi": Target("MagiAttention: q_ranges, k_ranges and attn_type_map", "magi", obstacle="obstacle"),
     "hstu": Target("NVIDIA HSTU attention: the interval array func_tensor", "hstu", obstacle="obstacle"),
+    "flashinfer": Target("FlashInfer: block-sparse rows and a packed mask", "flashinfer", obstacle="obstacle"),
+    "transformers": Target(
+        "Hugging Face: a mask function and an attention function for set_attn_implementation",
+        "transformers",
+        obstacle="obstacle",
+        lengths=False,
+    ),
+    "xformers": Target("xFormers: an attention bias of its own classes", "xformers", obstacle="obstacle"),
     "sdpa": Target("PyTorch scaled_dot_product_attention with a bool mask", "dense", "sdpa_source"),
     "dense": Target("a bool mask and an additive bias", "dense", "dense_source"),
 }
@@ -81,8 +90,8 @@ def export(
     subject: Any = mask
     if chosen.lengths:
         subject = Plane.of(mask, q_len, kv_len, q_start, where="export")
-        if chosen.obstacle and (reason := chosen.load(chosen.obstacle)(subject)):
-            raise ValueError(f"export: {target} can't express this mask: {reason}")
+    if chosen.obstacle and (reason := chosen.load(chosen.obstacle)(subject)):
+        raise ValueError(f"export: {target} can't express this mask: {reason}")
     write = chosen.load(chosen.function)
     known = write.__kwdefaults__ or {}
     for option in options:
@@ -109,15 +118,16 @@ def export_targets(
         plane = Plane.of(mask, q_len, kv_len, q_start, where="export")
     except ValueError as error:
         plane = str(error)
-    return {name: _answer(target, plane) for name, target in TARGETS.items()}
+    return {name: _answer(target, mask, plane) for name, target in TARGETS.items()}
 
 
-def _answer(target: Target, plane: Plane | str) -> Answer:
+def _answer(target: Target, mask: Mask, plane: Plane | str) -> Answer:
+    """``plane`` is a string that says why there is none, if so."""
     reason: str | None = None
-    if isinstance(plane, str):
-        reason = plane if target.lengths else None
+    if target.lengths and isinstance(plane, str):
+        reason = plane
     elif target.obstacle:
-        reason = target.load(target.obstacle)(plane)
+        reason = target.load(target.obstacle)(plane if target.lengths else mask)
     return Answer(reason is None, reason or target.title)
 
 

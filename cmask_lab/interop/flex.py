@@ -127,13 +127,9 @@ def _block_size(chip: str, backend: str, block_size: tuple[int, int] | int | Non
 
 
 def _mask_mod(mask: MaskFunction) -> str:
-    if not mask.tables:
-        return f'def mask_mod(b, h, q, k):\n    """Whether query q sees key k."""\n{indented(mask.body)}\n'
-    return (
-        f'def make_mask_mod(device):\n    """The mask, its tables on a device."""\n{indented(mask.to_device)}\n\n'
-        f'    def mask_mod(b, h, q, k):\n        """Whether query q sees key k."""\n{indented(mask.body, 8)}\n\n'
-        f"    return mask_mod\n"
-    )
+    if mask.tables:
+        return mask.factory()
+    return f'def mask_mod(b, h, q, k):\n    """Whether query q sees key k."""\n{indented(mask.body)}\n'
 
 
 IMPORTS = [

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from cmask_lab.interop.layout import Expression, Inverted, Term, chain, compared, identifier, statement
+from cmask_lab.interop.layout import Expression, Inverted, Term, chain, compared, identifier, inline, statement
 from cmask_lab.masks.combinators import And, Minus, Not, Or
 from cmask_lab.masks.gather import Take
 from cmask_lab.masks.grids import AXES, Axial, Box, CausalTime, Disk, GridMask, Neighborhood
@@ -74,6 +74,7 @@ class Formula:
         where: the function that selects, as the source calls it.
         taken: names that the source uses for something else.
         margin: spaces that the lines will be moved to the right.
+        scalar: for kernel scalars, whose truth values know & and | but not ~.
 
     >>> import cmask_lab as cm
     >>> formula = Formula()
@@ -86,8 +87,9 @@ class Formula:
     [0, 0, 1, 1, 1, 2]
     """
 
-    def __init__(self, where: str = "torch.where", taken: Sequence[str] = (), margin: int = 0):
+    def __init__(self, where: str = "torch.where", taken: Sequence[str] = (), margin: int = 0, scalar: bool = False):
         self.where = where
+        self.scalar = scalar
         self.margin = margin
         self.lines: list[str] = []
         self.tables: dict[str, Table] = {}
@@ -147,6 +149,8 @@ class Formula:
                 return self._region(mask, place)
 
     def _not(self, part: Expression) -> Expression:
+        if self.scalar:
+            return compared(f"{self.where}({inline(part)}, 0, 1) == 1")
         return part.part if isinstance(part, Inverted) else Inverted(part)
 
     def _at(self, mask: At, place: Place) -> Expression:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from cmask_lab.interop.formula import Formula, Place, Table
 from cmask_lab.interop.layout import LITERAL_VALUES, UNPACK, UNPACK_NUMPY, int_table, is_packed, number_list
 from cmask_lab.interop.plane import Plane
+from cmask_lab.masks.mask import Mask
 
 INSIDE = '''\
 def inside(x, n):
@@ -42,21 +44,35 @@ class MaskFunction:
 
     @classmethod
     def of(cls, plane: Plane, margin: int = 4) -> MaskFunction:
-        """The function of absolute positions; a batch entry and head pick their mask.
+        """The function for the rows of a plane, counted from its first query; keys beyond it are never asked for.
 
         Args:
             margin: spaces in front of the body, where the source puts it.
         """
-        formula = Formula(taken=RESERVED, margin=margin)
         place = Place("q", "k", plane.q_start + plane.q_len, plane.kv_len)
-        body = formula.any_of(plane.masks, plane.index, place)
-        if plane.q_start:
-            body = [f"q = q + {plane.q_start}", *body]
-        tables = [line for name, table in formula.tables.items() for line in _table_lines(name.upper(), table)]
+        function = cls.over(plane.masks, plane.index, place, margin)
+        return replace(function, body=[f"q = q + {plane.q_start}", *function.body]) if plane.q_start else function
+
+    @classmethod
+    def over(cls, masks: Sequence[Mask], index: np.ndarray, place: Place, margin: int = 4) -> MaskFunction:
+        """The function of absolute positions; a batch entry and head pick their mask by ``index[b, h]``."""
+        formula = Formula(taken=RESERVED, margin=margin)
+        body = formula.any_of(masks, index, place)
+        tables = [line for name, table in formula.tables.items() for line in table_lines(name.upper(), table)]
         return cls(tables, [f"{name} = {name.upper()}.to(device)" for name in formula.tables], body)
 
+    def factory(self) -> str:
+        """The source of ``make_mask_mod(device)``, which returns ``mask_mod(b, h, q, k)``; made with ``margin=8``."""
+        to_device = f"{indented(self.to_device)}\n\n" if self.to_device else "\n"
+        return (
+            f'def make_mask_mod(device):\n    """The mask, its tables on a device."""\n{to_device}'
+            f'    def mask_mod(b, h, q, k):\n        """Whether query q sees key k."""\n{indented(self.body, 8)}\n\n'
+            f"    return mask_mod\n"
+        )
 
-def _table_lines(name: str, table: Table) -> list[str]:
+
+def table_lines(name: str, table: Table) -> list[str]:
+    """Lines of a formula's table; one that numbers consecutive pieces is made from their sizes."""
     if table.sizes is None:
         return int_table(name, table.values)
     if len(table.sizes) <= LITERAL_VALUES:
@@ -72,7 +88,11 @@ def module(docstring: str, imports: list[str], tables: list[str], functions: lis
         functions: source texts, each a function.
     """
     text = "\n".join([*tables, *functions])
-    helpers = [helper for name, helper in (("inside(", INSIDE), ("numbered(", NUMBERED)) if name in text]
+    helpers = [
+        helper
+        for name, helper in (("inside", INSIDE), ("numbered", NUMBERED))
+        if f"{name}(" in text and f"def {name}(" not in text
+    ]
     if is_packed(tables):
         standard = [line for line in imports if line == "import functools"]
         imports = ["import base64", *standard, "import zlib", "", *(line for line in imports if line not in standard)]
