@@ -8,7 +8,10 @@ const within = (range, at) => range === null || (at >= range[0] && at < range[1]
 const GRID = {
   disk: ({ radius }, a, b) => a.reduce((sum, at, axis) => sum + (at - b[axis]) ** 2, 0) < radius ** 2,
   box: ({ radii }, a, b) => a.every((at, axis) => Math.abs(at - b[axis]) <= radii[axis]),
-  axial: ({ axes }, a, b) => a.every((at, axis) => axes.includes(axis) || at === b[axis]),
+  axial({ axes }, a, b) {
+    const differ = a.flatMap((at, axis) => (at === b[axis] ? [] : [axis]));
+    return differ.length === 0 || (differ.length === 1 && axes.includes(differ[0]));
+  },
   causal_time: (_, a, b) => b[0] <= a[0],
 };
 

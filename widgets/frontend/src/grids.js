@@ -1,5 +1,5 @@
 // Regions over a grid of tokens, [h, w] or [t, h, w], flattened row by row: token n is cell (…, y, x), x fastest.
-// A query sees, on each axis but the last, a list of coordinates, and on the last one a few intervals.
+// In most kinds a query sees, on each axis by itself, a list of coordinates: on the last one they make a few intervals.
 
 import { Row } from "./row.js";
 
@@ -40,14 +40,13 @@ const AXIS = {
       (_, at) => neighbourhood(at, length, size[axis], dilation?.[axis] ?? 1, causal?.[axis] ?? false)));
     return (cell, axis) => axes[axis][cell[axis]];
   },
-  axial: ({ shape, axes }) => (cell, axis) => (axes.includes(axis) ? span(0, shape[axis]) : [cell[axis]]),
   causal_time: ({ shape }) => (cell, axis) => span(0, axis === 0 ? cell[0] + 1 : shape[axis]),
 };
 
 export function gridRegion(node, plane) {
   const { shape, kind } = node;
   const size = shape.reduce((product, length) => product * length, 1);
-  const row = kind === "disk" ? diskRow(node) : productRow(node);
+  const row = { disk: diskRow, axial: axialRow }[kind]?.(node) ?? productRow(node);
   return {
     from: 0, stop: size, until: (i) => i + 1,
     row(i, out) {
@@ -97,5 +96,24 @@ function diskRow({ shape, radius }) {
       }
     };
     visit(0, 0, radius * radius);
+  };
+}
+
+/** The tokens that differ along one of the axes alone, and the token itself. */
+function axialRow({ shape, axes }) {
+  const strides = shape.map((_, axis) => shape.slice(axis + 1).reduce((product, length) => product * length, 1));
+  const last = shape.length - 1;
+  return (cell, add) => {
+    const own = cell.reduce((sum, at, axis) => sum + at * strides[axis], 0);
+    const base = own - cell[last];
+    const pieces = axes.includes(last) ? [[base, base + shape[last]]] : [[own, own + 1]];
+    for (const axis of axes) {
+      if (axis === last) continue;
+      for (let at = 0; at < shape[axis]; at++) {
+        const token = own + (at - cell[axis]) * strides[axis];
+        pieces.push([token, token + 1]);
+      }
+    }
+    for (const [start, stop] of pieces.sort((a, b) => a[0] - b[0])) add(start, stop);
   };
 }

@@ -1,0 +1,197 @@
+// The entry: anywidget calls render({model, el}) for every view of the Studio.
+
+import { codePanel, copyText, download } from "./code.js";
+import { costPanel } from "./cost.js";
+import { clear, h, icon, iconButton, segmented, whole } from "./dom.js";
+import { Engine } from "./engine.js";
+import { AddMenu } from "./gallery.js";
+import { inspectPanel } from "./inspect.js";
+import { bindKeys, helpSheet, TOOLS } from "./keys.js";
+import { OPS, specOf } from "./layers.js";
+import { layersPanel, rename } from "./layers_panel.js";
+import { Link } from "./link.js";
+import { isDark } from "./palette.js";
+import { planePanel, propertiesPanel } from "./properties.js";
+import { Stage } from "./stage.js";
+import { hoverBar } from "./status.js";
+import { Store } from "./store.js";
+import { tablePanel } from "./table.js";
+
+const TILES = [[64, 64], [64, 128], [128, 64], [128, 128], [256, 128]];
+
+function render({ model, el }) {
+  const store = new Store(model.get("design"));
+  const engine = new Engine(store);
+  const link = new Link(model, store, engine);
+  const stage = new Stage(store, engine);
+  link.templates = model.get("templates") ?? [];
+
+  const live = h("div", { class: "cm-visually-hidden", role: "status", "aria-live": "polite" });
+  const say = (text) => { live.textContent = text; };
+  const menu = new AddMenu(store, link, link.templates);
+  const help = helpSheet();
+  const inspect = inspectPanel(store, engine, stage, link);
+  const root = h("div", { class: "cm-studio", "data-lm-suppress-shortcuts": "true" },
+    toolbar(store, stage, help),
+    banner(store, link),
+    h("div", { class: "cm-body" },
+      h("aside", { class: "cm-left" }, layersPanel(store, (button) => menu.open(button)), propertiesPanel(store, link), planePanel(store)),
+      h("main", { class: "cm-centre" }, stage.element, hoverBar(store, engine, stage)),
+      h("aside", { class: "cm-right" }, tabs(store, {
+        cost: ["Cost", costPanel(store, engine, (report) => say(announcement(store, engine, report)))],
+        inspect: ["Inspect", inspect.element],
+        code: ["Code", codePanel(store, link, model.get("targets") ?? [])],
+        table: ["Regions", tablePanel(store)],
+      }))),
+    menu.element, help, live);
+  bindKeys(root, {
+    store, stage, help,
+    renameActive() {
+      const name = root.querySelector(`[data-id="${store.active?.id}"] .cm-layer-name`);
+      if (name) rename(store, store.active, name);
+    },
+    paste: () => store.paste(),
+  });
+  store.on("design", ({ label }) => label && say(label));
+  const theme = () => {
+    const dark = isDark(el);
+    root.dataset.theme = dark ? "dark" : "light";
+    if (store.look.dark !== dark) store.set({ dark });
+  };
+  const watcher = new MutationObserver(theme);
+  watcher.observe(document.body, { attributes: true, attributeFilter: ["data-jp-theme-light", "class", "style"] });
+  el.replaceChildren(root);
+  theme();
+  link.start();
+  keepPicture(store, stage, link, model);
+  hideFallback(el);
+  root.studio = { store, engine, stage, link }; // for the browser tests and the console
+
+  return () => {
+    watcher.disconnect();
+    engine.dispose();
+    link.dispose();
+  };
+}
+
+/** Sends a small picture with every settled design: what a notebook opened without a kernel shows. */
+function keepPicture(store, stage, link, model) {
+  let timer = null;
+  store.on("report", (report) => {
+    clearTimeout(timer);
+    if (report.draft || report.rev !== store.design.rev) return;
+    timer = setTimeout(() => {
+      if (link.state !== "live" || report.rev !== store.design.rev) return;
+      model.set("picture", stage.snapshot());
+      model.save_changes();
+    }, 800);
+  });
+}
+
+/** The static picture in the same output is for notebooks without a kernel; beside the live Studio it is hidden. */
+function hideFallback(el) {
+  const area = el.closest(".jp-OutputArea, .output_area, .output");
+  const hide = () => area?.querySelectorAll(".cm-fallback").forEach((picture) => {
+    (picture.closest(".jp-OutputArea-child") ?? picture).style.display = "none";
+  });
+  hide();
+  if (area) new MutationObserver(hide).observe(area, { childList: true, subtree: true });
+}
+
+function toolbar(store, stage, help) {
+  const tools = h("div", { class: "cm-segmented", role: "radiogroup", "aria-label": "Tool" }, TOOLS.map(([tool, key, label]) => {
+    const button = iconButton(tool, label, () => store.set({ tool }), { keys: key, role: "radio" });
+    button.dataset.key = tool;
+    return button;
+  }));
+  const op = segmented("New regions", OPS.map((name) => [name, { add: "+ Add", cut: "− Cut", intersect: "∩ Keep" }[name], `New regions ${name}`]), store.look.op, (value) => store.set({ op: value }));
+  const mode = segmented("View", [["tiles", "Tiles", "What is computed: full, partial and empty tiles (1)"], ["mask", "Mask", "What is visible, pair by pair (2)"], ["layers", "Layers", "Which layer made each pair visible (3)"]], store.look.mode, (value) => store.set({ mode: value }));
+  const tile = h("select", { class: "cm-input", "aria-label": "Tile size", title: "Tile size: queries × keys", onchange: () => store.commit("change the tile size", { tile: tile.value.split("×").map(Number) }) });
+  const undo = iconButton("undo", "Undo", () => store.undo(), { keys: "Ctrl+Z" });
+  const redo = iconButton("redo", "Redo", () => store.redo(), { keys: "Ctrl+Y" });
+  const magnet = iconButton("magnet", "Snap to tiles, edges and powers of two", () => store.set({ snapping: !store.look.snapping }), { keys: "S" });
+  const refresh = () => {
+    tools.querySelectorAll("button").forEach((button) => button.setAttribute("aria-checked", String(button.dataset.key === store.look.tool)));
+    op.show(store.look.op);
+    mode.show(store.look.mode);
+    magnet.setAttribute("aria-pressed", String(store.look.snapping));
+    undo.disabled = store.past.length === 0;
+    redo.disabled = store.future.length === 0;
+    undo.title = store.past.length ? `Undo: ${store.past[store.past.length - 1].label} (Ctrl+Z)` : "Nothing to undo";
+    const value = store.design.tile.join("×");
+    const known = TILES.map((size) => size.join("×"));
+    if (tile.value !== value || !tile.options.length) {
+      clear(tile, [...new Set([...known, value])].map((size) => h("option", { value: size, selected: size === value }, `${size} tiles`)));
+    }
+  };
+  store.on("look", refresh);
+  store.on("design", ({ draft }) => draft || refresh());
+  refresh();
+  return h("header", { class: "cm-toolbar" },
+    h("span", { class: "cm-brand", title: "cmask_lab Studio" }, h("i", { "aria-hidden": "true" }), "Studio"), tools, op,
+    h("div", { class: "cm-row" }, undo, redo), h("span", { class: "cm-spring" }), mode, tile,
+    h("div", { class: "cm-row" }, magnet, iconButton("minus", "Zoom out", () => stage.zoom(1 / 1.5), { keys: "−" }), iconButton("fit", "Fit the plane", () => stage.fit(), { keys: "0" }),
+      iconButton("plus", "Zoom in", () => stage.zoom(1.5), { keys: "+" }), iconButton("help", "Keys", () => { help.hidden = !help.hidden; }, { keys: "?" })));
+}
+
+/** One line above the canvas for what must be seen: a lost kernel, a refused message, a disagreement. */
+function banner(store, link) {
+  const bar = h("div", { class: "cm-banner", role: "alert", hidden: true });
+  const state = { connection: "live", problem: "", mismatch: null, report: null };
+  const copySpec = h("button", { type: "button", class: "cm-button", onclick: async () => {
+    copySpec.textContent = (await copyText(JSON.stringify(specOf(store.design.layers), null, 1))) ? "Copied" : "Copying was refused";
+  } }, "Copy spec");
+  const saveSpec = h("button", { type: "button", class: "cm-button", onclick: () => download(JSON.stringify(specOf(store.design.layers), null, 1), "mask.json") }, "Download spec");
+  const show = () => {
+    const { connection, problem, mismatch, report } = state;
+    const [kind, text, more] = connection === "lost"
+      ? ["lost", "Disconnected from the kernel. The design is kept here, but nothing is compiled. Run the cell again, or keep the design:", [copySpec, saveSpec]]
+      : mismatch ? ["mismatch", `The compiler and this picture disagree on ${whole(mismatch.length)} tiles, painted in magenta. That is a bug in cmask_lab; please report it with the spec:`, [copySpec]]
+      : problem ? ["problem", problem, []]
+      : report?.ok === false ? ["problem", report.error, []]
+      : connection === "busy" ? ["busy", "The kernel is busy; numbers of the compiler follow when it answers.", []] : ["", "", []];
+    bar.hidden = kind === "";
+    bar.className = `cm-banner cm-banner-${kind}`;
+    clear(bar, icon("warning"), h("span", {}, text), more);
+  };
+  store.on("connection", (connection) => { state.connection = connection; copySpec.textContent = "Copy spec"; show(); });
+  store.on("problem", (problem) => { state.problem = problem; show(); });
+  store.on("report", (report) => { state.report = report; show(); });
+  link.engine.addEventListener("checked", () => { state.mismatch = link.engine.mismatch; show(); });
+  return bar;
+}
+
+function tabs(store, panels) {
+  const buttons = Object.entries(panels).map(([key, [label]]) => h("button", {
+    type: "button", class: "cm-tab", role: "tab", "data-key": key, onclick: () => store.set({ panel: key }),
+    onkeydown(event) {
+      const by = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
+      if (!by) return;
+      const next = buttons[(buttons.indexOf(event.target) + by + buttons.length) % buttons.length];
+      next.focus();
+      next.click();
+    },
+  }, label));
+  const bodies = Object.entries(panels).map(([key, [label, element]]) => h("div", { class: "cm-panel", role: "tabpanel", "aria-label": label, "data-key": key }, element));
+  const show = () => {
+    buttons.forEach((button) => {
+      const on = button.dataset.key === store.look.panel;
+      button.setAttribute("aria-selected", String(on));
+      button.tabIndex = on ? 0 : -1;
+    });
+    bodies.forEach((body) => { body.hidden = body.dataset.key !== store.look.panel; });
+  };
+  store.on("look", show);
+  show();
+  return h("div", { class: "cm-tabs" }, h("div", { class: "cm-tablist", role: "tablist", "aria-label": "Panels" }, buttons), bodies);
+}
+
+function announcement(store, engine, report) {
+  const totals = engine.tally.totals();
+  const n = store.active ? store.design.layers.indexOf(store.active) + 1 : 0;
+  const which = n ? `region ${n}, ${store.active.name}: ` : "";
+  return report.ok ? `${which}${whole(totals.full)} full tiles, ${whole(totals.partial)} partial, ${(100 * totals.density).toFixed(1)} % visible` : report.error;
+}
+
+export default { render };
+
