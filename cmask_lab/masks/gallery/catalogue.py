@@ -77,7 +77,7 @@ class Parameter:
             raise TypeError(f"{what} is {value!r}; it must be a number")
         low, high = self.least or 0.0, float("inf") if self.most is None else self.most
         if not low <= value <= high:
-            raise ValueError(f"{what} is {value}; it must lie between {low} and {high}")
+            raise ValueError(f"{what} is {value}; it must lie between {low:g} and {high:g}")
         return float(value)
 
     def _list(self, value: Any, what: str) -> Any:

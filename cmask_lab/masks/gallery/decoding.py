@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 from cmask_lab.masks import regions
 from cmask_lab.masks.gallery.catalogue import (
@@ -99,7 +100,7 @@ def continuous_batching(cached: Sequence[int] = (700, 0, 250), new: Sequence[int
     title="Tree attention",
     formula="j < C and j ≤ i, or j = i or j an ancestor of i",
     source="SpecInfer, arXiv:2305.09781; EAGLE, arXiv:2401.15077",
-    intervals=lambda p: 1 + _depth(p["parents"]),
+    intervals=lambda p: _most_intervals(p["context"], p["parents"]),
     convention="Rows of the context are causal; to verify the tree alone compile with q_start=context.",
     parameters={
         "context": count("tokens", "length of the context", slider=8192),
@@ -131,7 +132,7 @@ def tree_attention(context: int = 256, parents: Sequence[int] = (-1, -1, 0, 0, 1
     title="Medusa tree",
     formula="j < C and j ≤ i, or j = i or j an ancestor of i; level l has ∏ branching[:l] nodes",
     source="Medusa, arXiv:2401.10774",
-    intervals=lambda p: 1 + len(p["branching"]),
+    intervals=lambda p: _most_intervals(p["context"], regular_tree(p["branching"])),
     convention="The tree is regular, its nodes stand level by level. Rows of the context are causal; to verify the "
     "tree alone compile with q_start=context.",
     parameters={
@@ -174,12 +175,15 @@ def _offset(cached: int, new: int, window: int) -> Mask:
     return rows & regions.rect(q=(0, new), k=(0, cached + new))
 
 
-def _depth(parents: Sequence[int]) -> int:
-    """Nodes on the longest path of a tree."""
-    deepest = 0
+def _most_intervals(context: int, parents: Sequence[int]) -> int:
+    """The most intervals in a row of a tree: runs of consecutive nodes on a path, and the context if it is apart."""
+    most = 1
     for node in range(len(parents)):
-        steps = 0
+        path = []
         while node >= 0:
-            node, steps = parents[node], steps + 1
-        deepest = max(deepest, steps)
-    return deepest
+            path.append(node)
+            node = parents[node]
+        path.sort()
+        apart = sum(after != before + 1 for before, after in pairwise(path))
+        most = max(most, 1 + apart + (context > 0 and path[0] > 0))
+    return most

@@ -31,8 +31,8 @@ STA = {
     "order": choice("how tokens stand: tile by tile, or row by row", "tiles", "rows"),
 }
 STA_CONVENTION = (
-    "The window is counted in tiles and shifted at the border. Text stands behind the image, sees all and is seen by "
-    "all."
+    "The window is counted in tiles, exactly as many as asked for, and shifted at the border. Text stands behind the "
+    "image, sees all and is seen by all."
 )
 
 
@@ -217,8 +217,6 @@ def _sliding_tiles(
         if side % size:
             raise ValueError(f"{name}: side {n} of the shape is {side}; tiles of {size} must divide it")
     counts = [side // size for side, size in zip(shape, tile, strict=True)]
-    if axes == 1 or min(window) < 1:
-        raise ValueError(f"{name}: window is {list(window)}; every axis needs at least one tile")
     sizes = [min(size, number) for size, number in zip(window, counts, strict=True)]
     tokens, area = prod(shape), prod(tile)
     matrix = grid(*counts).neighborhood(sizes).to_dense(prod(counts))
