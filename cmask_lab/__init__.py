@@ -48,7 +48,11 @@ if TYPE_CHECKING:
     from cmask_lab.bench.report import Report
     from cmask_lab.bench.run import benchmark
     from cmask_lab.interop.export import export, export_targets
+    from cmask_lab.interop.flashmask import from_flashmask
+    from cmask_lab.interop.hstu import from_hstu
+    from cmask_lab.interop.magi import from_magi
     from cmask_lab.interop.mask_mod import from_mask_mod
+    from cmask_lab.masks import gallery
 
 __version__ = "0.1.0"
 
@@ -59,8 +63,14 @@ _WHERE = {
     "export": "cmask_lab.interop.export",
     "export_targets": "cmask_lab.interop.export",
     "from_mask_mod": "cmask_lab.interop.mask_mod",
+    "from_flashmask": "cmask_lab.interop.flashmask",
+    "from_magi": "cmask_lab.interop.magi",
+    "from_hstu": "cmask_lab.interop.hstu",
 }
 """Names that are imported on first use, and the module each is in."""
+
+_MODULES = {"gallery": "cmask_lab.masks.gallery"}
+"""Modules that are imported on first use."""
 
 _EXTRAS = {
     "torch": ("gpu", "pytorch"),
@@ -92,9 +102,13 @@ __all__ = [
     "export",
     "export_targets",
     "from_dense",
+    "from_flashmask",
+    "from_hstu",
+    "from_magi",
     "from_mask_mod",
     "from_spec",
     "full",
+    "gallery",
     "global_tokens",
     "grid",
     "per_batch",
@@ -112,10 +126,10 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _WHERE:
+    if name not in _WHERE and name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     try:
-        value = getattr(import_module(_WHERE[name]), name)
+        value = import_module(_MODULES[name]) if name in _MODULES else getattr(import_module(_WHERE[name]), name)
     except ModuleNotFoundError as error:
         package = (error.name or "").partition(".")[0]
         if package not in _EXTRAS:

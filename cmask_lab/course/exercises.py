@@ -107,7 +107,7 @@ class Course:
 class Text:
     """A piece of HTML that shows itself."""
 
-    html: str
+    html: str = field(repr=False)
 
     def _repr_html_(self) -> str:
         return self.html

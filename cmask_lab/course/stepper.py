@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -110,7 +110,7 @@ def steps(q: Floats, k: Floats, v: Floats, descriptor: Descriptor, query_tile: i
 class Walk:
     """The steps as a picture with a slider; works in a notebook and on a page, without a kernel."""
 
-    steps: list[Step]
+    steps: list[Step] = field(repr=False)
 
     def _repr_html_(self) -> str:
         name = f"walk-{next(_NUMBERS)}"

@@ -1,0 +1,74 @@
+"""What MkDocs does beyond its plugins: figures and tables from real data, generated pages, nothing from other hosts."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import shutil
+import sys
+from pathlib import Path
+from types import ModuleType
+
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
+
+DOCS = Path(__file__).resolve().parent
+ROOT = DOCS.parent
+PLOTLY = "assets/plotly.min.js"
+
+
+def beside(name: str) -> ModuleType:
+    """The module ``docs/NAME.py``; the folder is no package."""
+    spec = importlib.util.spec_from_file_location(f"docs_{name}", DOCS / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def on_config(config: MkDocsConfig) -> MkDocsConfig:
+    """Lay the package out as it is installed, so that the API pages find all of it."""
+    package = ROOT / "build" / "api" / "cmask_lab"
+    shutil.rmtree(package, ignore_errors=True)
+    package.mkdir(parents=True)
+    for source in (ROOT / "cmask_lab").iterdir():
+        (package / source.name).symlink_to(source)
+    for name in ("kernels", "widgets"):
+        (package / name).symlink_to(ROOT / name)
+    return config
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Add the executed notebooks, the gallery, the kernel notes, and the library that draws interactive figures."""
+    executed = beside("executed")
+    for notebook in executed.notebooks():
+        path = str(executed.executed(notebook))
+        files.append(File.generated(config, f"notebooks/{notebook.name}", abs_src_path=path))
+    files.append(File.generated(config, PLOTLY, abs_src_path=str(_plotly_library())))
+    for source, text in beside("pages").generated().items():
+        files.append(File.generated(config, source, content=text))
+    return files
+
+
+def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Put the figure in the place of each ``<!-- figure: NAME -->``."""
+    figures = beside("figures").FIGURES if "<!-- figure:" in markdown else {}
+    return re.sub(r"<!-- figure: ([\w-]+) -->", lambda found: figures[found[1]]()._repr_html_(), markdown)
+
+
+def on_post_page(output: str, page: Page, config: MkDocsConfig) -> str:
+    """Leave out the scripts that notebook pages would load from elsewhere, and use our own copy of plotly."""
+    library = f'<script src="{"../" * page.url.count("/")}{PLOTLY}">'
+    output = re.sub(r'<script[^>]* src="https://cdn\.plot\.ly/[^>]*>', library, output)
+    output = re.sub(r'<script type="module">import "https://cdn\.plot\.ly/[^"]*"</script>', "", output)
+    output = re.sub(r'<script[^>]* src="https://cdnjs\.[^>]*></script>', "", output)
+    return re.sub(r"<script[^>]*>(?:(?!</script>).)*https://cdnjs\..*?</script>", "", output, flags=re.DOTALL)
+
+
+def _plotly_library() -> Path:
+    import plotly
+
+    return Path(plotly.__file__).parent / "package_data" / "plotly.min.js"
