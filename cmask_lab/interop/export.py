@@ -51,6 +51,7 @@ TARGETS = {
         lengths=False,
     ),
     "xformers": Target("xFormers: an attention bias of its own classes", "xformers", obstacle="obstacle"),
+    "triton": Target("one file with Triton kernels and this mask's descriptor, for torch and triton alone", "triton"),
     "sdpa": Target("PyTorch scaled_dot_product_attention with a bool mask", "dense", "sdpa_source"),
     "dense": Target("a bool mask and an additive bias", "dense", "dense_source"),
 }
