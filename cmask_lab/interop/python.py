@@ -45,14 +45,12 @@ def source(mask: Mask, *, name: str = "mask") -> str:
         ValueError: ``name`` is none.
 
     >>> import cmask_lab as cm
-    >>> print(source(cm.prefix(4).named("prompt") | cm.causal()))
-    \"\"\"(j < 4) ∪ (j ≤ i)\"\"\"
-    <BLANKLINE>
+    >>> lines = source(cm.prefix(4).named("prompt") | cm.causal()).splitlines()
+    >>> print("\\n".join(lines[2:]))
     import cmask_lab as cm
     <BLANKLINE>
     prompt = cm.prefix(4).named("prompt")
     mask = prompt | cm.causal()
-    <BLANKLINE>
     """
     if not name.isidentifier():
         raise ValueError(f"export: name is {name!r}; it must be a Python identifier")
