@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import gc
 import math
 import numbers
 
@@ -48,6 +49,7 @@ def attention(
             absolute and a mask given here starts at query 0; for queries that start later (decoding), give
             ``cm.compile(mask, Sq, Skv, q_start=…)``. A mask that differs by batch entry or head must have ``B`` or ``H``
             entries, or one. A token order of the compiled mask is applied here: q, k, v and out stay in natural order.
+            Under ``torch.compile`` make the mask outside the compiled function; the graph is valid for that object.
         scale: factor on the products; ``1 / sqrt(D)`` if not given.
         activation: "softmax" or "silu".
         return_lse: also return the log-sum-exp: natural logarithm, float32 (float64 for float64 inputs) ``(B, H, Sq)``,
@@ -70,14 +72,10 @@ def attention(
     >>> out.shape, lse[0, 0].exp().round().tolist()
     (torch.Size([1, 2, 5, 16]), [1.0, 2.0, 3.0, 4.0, 5.0])
     """
-    options = _checked(q, k, v, scale, activation, return_lse, softcap, sinks, normalizer, deterministic)
-    needs_grad = torch.is_grad_enabled() and (
-        q.requires_grad or k.requires_grad or v.requires_grad or (sinks is not None and sinks.requires_grad)
+    factors = _checked(q, k, v, scale, activation, return_lse, softcap, sinks, normalizer)
+    out, lse = torch.ops.cmask_lab.attention.default(
+        q, k, v, sinks, _number(mask), backend, activation, *factors, _needs_grad(q, k, v, sinks), bool(deterministic)
     )
-    out, lse = torch.ops.cmask_lab.attention(
-        q, k, v, sinks, _number(mask), backend, activation, options.scale, options.softcap, options.normalizer, needs_grad,
-        deterministic,
-    )  # fmt: skip
     return (out, lse) if return_lse else out
 
 
@@ -106,21 +104,41 @@ def choose_backend(
     unknown = options.keys() - named.keys()
     if unknown:
         raise TypeError(f"attention: {sorted(unknown)} are no arguments; there are {sorted(named)}")
-    checked = _checked(q, k, v, **(named | options))  # type: ignore[arg-type]
+    named |= options
+    activation, sinks, deterministic = named["activation"], named["sinks"], bool(named.pop("deterministic"))
+    scale, softcap, normalizer = _checked(q, k, v, **named)
     compiled = held_masks.held(_number(mask)).compiled(q.shape[2], k.shape[2])
-    needs_grad = torch.is_grad_enabled() and any(
-        tensor is not None and tensor.requires_grad for tensor in (q, k, v, checked.sinks)
-    )
-    return operator.choose_backend(q, k, v, compiled, checked, backend, needs_grad)
+    checked = Options(scale, activation, softcap, sinks, normalizer, deterministic)
+    return operator.choose_backend(q, k, v, compiled, checked, backend, _needs_grad(q, k, v, sinks))
 
 
-@torch._dynamo.assume_constant_result
+def _needs_grad(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, sinks: torch.Tensor | None) -> bool:
+    wanted = q.requires_grad or k.requires_grad or v.requires_grad or (sinks is not None and sinks.requires_grad)
+    return wanted and torch.is_grad_enabled()
+
+
 def _number(mask: Mask | CompiledMask) -> int:
     """The number under which the operator finds the mask. While a graph is traced, a constant guarded by the mask's identity."""
     if not isinstance(mask, (Mask, CompiledMask)):
         hint = "; turn it into a mask with cm.from_dense(array)" if hasattr(mask, "shape") else ", such as cm.causal()"
         raise TypeError(f"attention: mask is {type(mask).__name__}; give a cmask_lab mask, compiled or not{hint}")
+    if torch.compiler.is_dynamo_compiling():
+        # PyTorch 2.11 hands no frozen dataclass to a function that runs while it traces, but any integer; and it guards
+        # the result of id() by the object's identity.
+        return _number_of_traced_mask(id(mask))
     return held_masks.hold(mask)
+
+
+def _number_of_traced_mask(identity: int) -> int:
+    """The number of the mask with this ``id``, which the tracer keeps alive; a search is slow, but tracing is slower."""
+    for thing in gc.get_objects():
+        if id(thing) == identity:
+            return held_masks.hold(thing)
+    raise RuntimeError("attention: the mask was made inside a compiled function; make it outside and pass it in")
+
+
+# What torch.compiler.assume_constant_result does, which would import the tracer: three seconds that most processes never need.
+_number_of_traced_mask._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 
 def _checked(
@@ -133,9 +151,8 @@ def _checked(
     softcap: float | None,
     sinks: torch.Tensor | None,
     normalizer: float | None,
-    deterministic: bool,
-) -> Options:
-    """The numbers of the call, complete; an error for whatever does not fit."""
+) -> tuple[float, float, float]:
+    """scale, softcap (0.0: none) and normalizer (1.0: none); an error for whatever does not fit."""
     _check_tensors(q, k, v)
     if activation not in ACTIVATIONS:
         raise ValueError(f"attention: activation is {activation!r}; give one of {', '.join(map(repr, ACTIVATIONS))}")
@@ -160,39 +177,39 @@ def _checked(
             raise ValueError("attention: sinks are logits of a softmax; 'silu' takes none")
     if sinks is not None:
         _check_sinks(sinks, q)
-    return Options(scale, activation, cap, sinks, divisor, bool(deterministic))
+    return scale, cap, divisor
 
 
 def _check_tensors(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> None:
     for name, tensor in (("q", q), ("k", k), ("v", v)):
         if not isinstance(tensor, torch.Tensor):
             raise TypeError(f"attention: {name} is {type(tensor).__name__}; give a torch tensor")
-        if tensor.dim() != 4:
+        shape, dtype = tensor.shape, tensor.dtype
+        if len(shape) != 4:
             raise ValueError(
-                f"attention: {name} has shape {tuple(tensor.shape)}; give (batch, heads, positions, head dimension)"
+                f"attention: {name} has shape {tuple(shape)}; give (batch, heads, positions, head dimension)"
             )
-        if tensor.dtype not in DTYPES:
+        if dtype not in DTYPES:
             allowed = ", ".join(str(dtype).removeprefix("torch.") for dtype in DTYPES)
-            raise TypeError(f"attention: {name} is {str(tensor.dtype).removeprefix('torch.')}; give one of {allowed}")
-        if tensor.dtype != q.dtype:
-            raise TypeError(f"attention: q is {q.dtype} and {name} is {tensor.dtype}; give equal dtypes")
+            raise TypeError(f"attention: {name} is {str(dtype).removeprefix('torch.')}; give one of {allowed}")
+        if dtype != q.dtype:
+            raise TypeError(f"attention: q is {q.dtype} and {name} is {dtype}; give equal dtypes")
         if tensor.device != q.device:
             raise ValueError(f"attention: q is on {q.device} and {name} on {tensor.device}; give tensors of one device")
-        if tensor.shape[3] == 0:
-            raise ValueError(f"attention: {name} has shape {tuple(tensor.shape)}; a head dimension is at least 1")
-    if k.shape[:3] != v.shape[:3]:
+        if shape[3] == 0:
+            raise ValueError(f"attention: {name} has shape {tuple(shape)}; a head dimension is at least 1")
+    (q_batch, q_heads, _, q_dim), (k_batch, k_heads, k_len, k_dim), v_shape = q.shape, k.shape, v.shape
+    if (k_batch, k_heads, k_len) != (v_shape[0], v_shape[1], v_shape[2]):
         raise ValueError(
-            f"attention: k has shape {tuple(k.shape)} and v {tuple(v.shape)}; batch, heads and positions must agree"
+            f"attention: k has shape {tuple(k.shape)} and v {tuple(v_shape)}; batch, heads and positions must agree"
         )
-    if q.shape[0] != k.shape[0]:
+    if q_batch != k_batch:
+        raise ValueError(f"attention: q has {q_batch} batch entries, k and v have {k_batch}; give equal batch sizes")
+    if q_dim != k_dim:
+        raise ValueError(f"attention: q has head dimension {q_dim} and k {k_dim}; they must be equal")
+    if k_heads == 0 or q_heads % k_heads:
         raise ValueError(
-            f"attention: q has {q.shape[0]} batch entries, k and v have {k.shape[0]}; give equal batch sizes"
-        )
-    if q.shape[3] != k.shape[3]:
-        raise ValueError(f"attention: q has head dimension {q.shape[3]} and k {k.shape[3]}; they must be equal")
-    if k.shape[1] == 0 or q.shape[1] % k.shape[1]:
-        raise ValueError(
-            f"attention: q has {q.shape[1]} heads, k and v have {k.shape[1]}; the first must be a multiple of the second"
+            f"attention: q has {q_heads} heads, k and v have {k_heads}; the first must be a multiple of the second"
         )
 
 

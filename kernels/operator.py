@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from functools import lru_cache
+from typing import Any
 
 import torch
 from cmask_lab.kernels import held_masks, registry
@@ -122,32 +123,31 @@ def choose_backend(
                 f"attention: the mask tells {given} {what} apart, q has {have}; give one mask for each of the {have}, or one for all"
             )
     return _choice(
-        Problem(
-            device_type=q.device.type,
-            capability=registry.device_capability(q.device),
-            dtype=q.dtype,
-            head_dim=q.shape[3],
-            value_dim=v.shape[3],
-            batch=batch,
-            heads=heads,
-            kv_heads=k.shape[1],
-            q_len=q.shape[2],
-            kv_len=k.shape[2],
-            tile=compiled.tile,
-            masks=compiled.masks_count,
-            activation=options.activation,
-            softcap=options.softcap > 0,
-            sinks=options.sinks is not None,
-            needs_grad=needs_grad,
-            deterministic=options.deterministic,
-        ),
         backend,
+        q.device.type,
+        registry.device_capability(q.device),
+        q.dtype,
+        q.shape[3],
+        v.shape[3],
+        batch,
+        heads,
+        k.shape[1],
+        q.shape[2],
+        k.shape[2],
+        compiled.tile,
+        compiled.masks_count,
+        options.activation,
+        options.softcap > 0,
+        options.sinks is not None,
+        needs_grad,
+        options.deterministic,
     )
 
 
 @lru_cache(maxsize=1024)
-def _choice(problem: Problem, backend: str) -> Choice:
-    choice = registry.choose(problem, backend)
+def _choice(backend: str, *problem: Any) -> Choice:
+    """Remembered by plain values: hashing a Problem at every call would take longer than the rest of the operator."""
+    choice = registry.choose(Problem(*problem), backend)
     log.debug("attention: backend %s", choice)
     return choice
 
