@@ -103,15 +103,19 @@ export class Picture {
     const image = this.cellImage(c1 - c0, r1 - r0);
     const hatched = shapes ? new Path2D() : null;
     for (let r = r0; r < r1; r++) {
+      const out = (r - r0) * (c1 - c0) - c0;
+      const whole = tally.group > 1 || tally.stale[r] ? this.tileRow(fold, design, r) : null;
       for (let c = c0; c < c1; c++) {
-        const { kind, share } = this.cell(fold, tally, design, r, c);
-        let colour = 0;
-        if (kind === FULL) colour = ramp.full;
-        else if (kind === PARTIAL) {
-          colour = shapes ? ramp.waste : ramp.partial[Math.min(255, Math.floor(share * 256))];
+        let share = 0; // 1 is full, between 0 and 1 partial
+        if (whole === null) share = tally.mapDensity[r * tally.mapColumns + c];
+        else if (c >= whole.first && c < whole.last) share = whole.counts[c - whole.first] / whole.of.pairsOf(whole.rows, c);
+        if (share === 0) continue;
+        let colour = ramp.full;
+        if (share < 1) {
+          colour = shapes ? ramp.waste : ramp.partial[Math.floor(share * 256)];
           hatched?.rect(view.x(c * kTile), view.y(design.q_start + r * qTile), w, h);
         }
-        image.pixels[(r - r0) * (c1 - c0) + c - c0] = kind === EMPTY ? 0 : ((255 << 24) | colour) >>> 0;
+        image.pixels[out + c] = ((255 << 24) | colour) >>> 0;
       }
     }
     const right = Math.min(c1 * kTile, design.kv_len);
@@ -129,12 +133,6 @@ export class Picture {
       this.putImage(ctx, pairs, view);
     }
     ctx.restore();
-  }
-
-  cell(fold, tally, design, row, column) {
-    if (tally.group > 1 || tally.stale[row]) return this.tile(fold, design, row, column);
-    const at = row * tally.mapColumns + column;
-    return { kind: tally.mapFull[at] ? FULL : tally.mapPartial[at] ? PARTIAL : EMPTY, share: tally.mapDensity[at] };
   }
 
   drawOverview(ctx, view, tally, design, palette) {

@@ -155,14 +155,4 @@ export class Stage {
     };
     this.show(of("query", [q_start, q_start + q_len]), of("key", [0, kv_len]));
   }
-
-  /** A PNG of the plane as it is on screen, as a data URL no wider than `width` pixels. */
-  snapshot(width = 640) {
-    const scale = Math.min(1, width / this.base.width);
-    const small = document.createElement("canvas");
-    small.width = Math.round(this.base.width * scale);
-    small.height = Math.round(this.base.height * scale);
-    small.getContext("2d").drawImage(this.base, 0, 0, small.width, small.height);
-    return small.toDataURL("image/png");
-  }
 }

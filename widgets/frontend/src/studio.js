@@ -63,7 +63,6 @@ function render({ model, el }) {
   el.replaceChildren(root);
   theme();
   link.start();
-  keepPicture(store, stage, link, model);
   hideFallback(el);
   root.studio = { store, engine, stage, link }; // for the browser tests and the console
 
@@ -74,22 +73,12 @@ function render({ model, el }) {
   };
 }
 
-/** Sends a small picture with every settled design: what a notebook opened without a kernel shows. */
-function keepPicture(store, stage, link, model) {
-  let timer = null;
-  store.on("report", (report) => {
-    clearTimeout(timer);
-    if (report.draft || report.rev !== store.design.rev) return;
-    timer = setTimeout(() => {
-      if (link.state !== "live" || report.rev !== store.design.rev) return;
-      model.set("picture", stage.snapshot());
-      model.save_changes();
-    }, 800);
-  });
-}
-
 /** The static picture in the same output is for notebooks without a kernel; beside the live Studio it is hidden. */
-function hideFallback(el) {
+function hideFallback(el, tries = 40) {
+  if (!el.isConnected) {
+    if (tries > 0) setTimeout(() => hideFallback(el, tries - 1), 50); // the output is put on the page after it is drawn
+    return;
+  }
   const area = el.closest(".jp-OutputArea, .output_area, .output");
   const hide = () => area?.querySelectorAll(".cm-fallback").forEach((picture) => {
     (picture.closest(".jp-OutputArea-child") ?? picture).style.display = "none";

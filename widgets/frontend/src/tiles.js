@@ -105,7 +105,7 @@ export class Tally {
       this.mapColumns = Math.ceil(columns / this.group);
       this.mapFull = new Float32Array(this.mapRows * this.mapColumns); // share of the cell's tiles that are full
       this.mapPartial = new Float32Array(this.mapRows * this.mapColumns);
-      this.mapDensity = new Float32Array(this.mapRows * this.mapColumns);
+      this.mapDensity = new Float64Array(this.mapRows * this.mapColumns); // 1 exactly where all are full
       this.stale = new Uint8Array(rows).fill(1);
       this.pending = rows;
       dirty = undefined;

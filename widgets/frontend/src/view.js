@@ -3,6 +3,7 @@
 
 const clamp = (value, low, high) => Math.min(Math.max(value, low), high);
 const MAX_TOKEN_PX = 48;
+const PAD_PX = 10; // room around the fitted plane, for the ends of the rulers and the outermost handles
 
 export class View {
   constructor() {
@@ -18,7 +19,7 @@ export class View {
   /** Shows the whole plane; both axes at one scale unless the plane is much longer than it is wide. */
   fit() {
     const { q_len, kv_len, q_start } = this.plane;
-    const [sx, sy] = [this.width / kv_len, this.height / q_len];
+    const [sx, sy] = [(this.width - 2 * PAD_PX) / kv_len, (this.height - 2 * PAD_PX) / q_len].map((scale) => Math.max(scale, 1e-6));
     const same = Math.max(sx, sy) / Math.min(sx, sy) <= 3;
     this.sx = Math.min(MAX_TOKEN_PX, same ? Math.min(sx, sy) : sx);
     this.sy = Math.min(MAX_TOKEN_PX, same ? Math.min(sx, sy) : sy);
@@ -79,10 +80,10 @@ export function ticks(from, to, scale, gap) {
   return list;
 }
 
-/** 4096 → "4K", 1000 → "1000": exact in powers of two, else the number itself. */
+/** 4096 → "4K", 1000 → "1000": whole multiples of 1024, else the number itself. */
 export function short(count) {
   for (const [unit, size] of [["M", 1048576], ["K", 1024]]) {
-    if (count >= size && Number.isInteger((count / size) * 4)) return `${count / size}${unit}`;
+    if (count >= size && count % size === 0) return `${count / size}${unit}`;
   }
   return `${count}`;
 }
