@@ -83,7 +83,7 @@ def test_hstu_is_the_formula_of_its_paper() -> None:
 
 
 def test_clear_is_text_and_disks() -> None:
-    text, height, width = suites.image_shape(1024)
+    text, _, width = suites.image_shape(1024)
     token = np.arange(1024) - text
     y, x = token // width, token % width
     near = (y[:, None] - y) ** 2 + (x[:, None] - x) ** 2 < 64

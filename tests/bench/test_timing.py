@@ -42,7 +42,7 @@ def run(clock: PlannedClock, rules: Rules, **options) -> Rounds:
 
 def test_every_round_runs_every_contender_once_and_the_next_one_backwards() -> None:
     clock = PlannedClock({"a": 1.0, "b": 2.0, "c": 3.0}, lambda i: 1 + 0.2 * (i % 3))
-    last = run(clock, Rules(warmup_rounds=2, warmup_ms=0, at_most=20, target=0.0))
+    last = run(clock, Rules(warmup_rounds=2, warmup_ms=0, at_least=20, at_most=20))
     assert len(last.rows) == 20
     assert all(sorted(order) == [0, 1, 2] for order in last.orders)
     assert all(last.orders[i + 1] == last.orders[i][::-1] for i in range(0, 20, 2))
