@@ -44,7 +44,12 @@ def executed(notebook: Path, cell_limit_s: int = 300) -> Path:
     os.environ["PLOTLY_RENDERER"] = "notebook_connected"
     node = nbformat.read(notebook, as_version=4)
     began = time.perf_counter()
-    NotebookClient(node, timeout=cell_limit_s, resources={"metadata": {"path": str(NOTEBOOKS)}}).execute()
+    NotebookClient(
+        node,
+        timeout=cell_limit_s,
+        resources={"metadata": {"path": str(NOTEBOOKS)}},
+        extra_arguments=["--IPKernelApp.log_level=ERROR"],
+    ).execute()
     node.metadata["cmask_lab"] = {"seconds": round(time.perf_counter() - began, 1)}
     KEPT.mkdir(parents=True, exist_ok=True)
     for old in KEPT.glob(f"{notebook.stem}-*.ipynb"):

@@ -13,7 +13,7 @@ TILE = 64
 GALLERY = f"""\
 # Gallery
 
-Every mask of `cm.gallery`, at its default parameters: picture, formula, what it costs in tiles of {TILE} × {TILE}, code.
+Every mask of `cm.gallery`, at its default parameters: picture, formula, cost in tiles of {TILE} × {TILE}, code.
 Queries run downwards, keys to the right. `cm.gallery.get(name, …)` gives the mask, made of regions that one can edit.
 """
 
