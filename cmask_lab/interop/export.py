@@ -38,8 +38,8 @@ class Target(NamedTuple):
 TARGETS = {
     "python": Target("cmask_lab code that rebuilds the mask", "python", lengths=False),
     "json": Target("the spec as JSON", "spec_json", lengths=False),
-    "flex": Target("FlexAttention: a readable mask_mod and a BlockMask made from tiles", "flex"),
-    "fa4": Target("FlashAttention-4: a CuTe mask_mod and block-sparse tensors", "fa4"),
+    "flex": Target("FlexAttention: a readable mask_mod and a BlockMask made from tiles", "flex", obstacle="obstacle"),
+    "fa4": Target("FlashAttention-4: a CuTe mask_mod and block-sparse tensors", "fa4", obstacle="obstacle"),
     "flashmask": Target("PaddlePaddle FlashMask: startend_row_indices", "flashmask", obstacle="obstacle"),
     "magi": Target("MagiAttention: q_ranges, k_ranges and attn_type_map", "magi", obstacle="obstacle"),
     "hstu": Target("NVIDIA HSTU attention: the interval array func_tensor", "hstu", obstacle="obstacle"),

@@ -13,11 +13,16 @@ from __future__ import annotations
 
 from cmask_lab.interop.formula import Formula, Place
 from cmask_lab.interop.layout import int_table
-from cmask_lab.interop.plane import Plane
+from cmask_lab.interop.plane import Plane, no_blocks
 from cmask_lab.interop.torch_source import RESERVED, indented, index_table, module, table_lines
 
 BLOCK_SIZES = {"hopper": (128, 128), "blackwell": (256, 128)}
 """Queries and keys of a block by chip."""
+
+
+def obstacle(plane: Plane) -> str | None:
+    """Why FlashAttention-4 can't take the mask; None if it can."""
+    return no_blocks(plane)
 
 
 def source(plane: Plane, *, chip: str = "hopper", block_size: tuple[int, int] | None = None) -> str:

@@ -14,7 +14,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from cmask_lab.interop.layout import int_table
-from cmask_lab.interop.plane import Plane
+from cmask_lab.interop.plane import Plane, no_blocks
 from cmask_lab.interop.torch_source import MaskFunction, indented, index_table, module
 
 if TYPE_CHECKING:
@@ -29,6 +29,11 @@ BLOCK_SIZES = {
     ("blackwell", "FLASH"): (256, 128),
 }
 """Queries and keys of a block by chip and backend."""
+
+
+def obstacle(plane: Plane) -> str | None:
+    """Why FlexAttention can't take the mask; None if it can."""
+    return no_blocks(plane)
 
 
 def source(
@@ -108,7 +113,10 @@ def block_mask(
     ([[[1, 1]]], [[[0, 1]]])
     """
     scope: dict[str, Any] = {}
-    exec(source(Plane.of(mask, q_len, kv_len, q_start, where="block_mask"), **options), scope)
+    plane = Plane.of(mask, q_len, kv_len, q_start, where="block_mask")
+    if reason := obstacle(plane):
+        raise ValueError(f"block_mask: {reason}")
+    exec(source(plane, **options), scope)
     return scope["make_block_mask"](device)
 
 

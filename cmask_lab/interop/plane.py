@@ -152,6 +152,13 @@ def one_mask_only(plane: Plane, target: str) -> str | None:
     return f"{target} has one mask for the whole call and this one differs by {kinds}; export each of its masks alone"
 
 
+def no_blocks(plane: Plane) -> str | None:
+    """Why a library that lists blocks can't take a plane without queries or keys."""
+    if plane.q_len and plane.kv_len:
+        return None
+    return f"there are {plane.q_len} queries and {plane.kv_len} keys; lists of blocks need at least one of each"
+
+
 def assembled(masks: Sequence[Sequence[Mask]]) -> Mask:
     """One mask from those of every batch entry and head; entries and heads that agree are told apart no longer.
 

@@ -51,3 +51,21 @@ def test_refusals():
         export(cm.causal(), "flex", q_len=8, tile=1)
     with pytest.raises(TypeError, match="the mask is str"):
         export("causal", "json")
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(("q_len", "kv_len"), [(0, 0), (0, 8), (8, 0)])
+def test_planes_without_queries_or_keys(q_len, kv_len):
+    """A target refuses, or its source runs and its arrays have no cells."""
+    for target, answer in export_targets(cm.full(), q_len=q_len, kv_len=kv_len).items():
+        if not answer.possible:
+            assert "queries and" in answer.why or "separate ranges" in answer.why
+            continue
+        code = export(cm.full(), target, q_len=q_len, kv_len=kv_len)
+        if target in ("json", "triton", "transformers", "xformers"):
+            continue
+        scope = {}
+        exec(code, scope)
+        for function in ("make_mask", "make_bias", "slices", "func_tensor", "startend_row_indices", "block_sparse"):
+            if function in scope:
+                scope[function]()
