@@ -47,12 +47,18 @@ if TYPE_CHECKING:
     from cmask_lab.attention import attention
     from cmask_lab.bench.report import Report
     from cmask_lab.bench.run import benchmark
+    from cmask_lab.compiler.simplify import simplify
+    from cmask_lab.interop.block_mask import from_block_mask
     from cmask_lab.interop.export import export, export_targets
     from cmask_lab.interop.flashmask import from_flashmask
     from cmask_lab.interop.hstu import from_hstu
     from cmask_lab.interop.magi import from_magi
     from cmask_lab.interop.mask_mod import from_mask_mod
+    from cmask_lab.interop.transformers import from_huggingface_position_ids, from_transformers
+    from cmask_lab.interop.windows import from_window
+    from cmask_lab.interop.xformers import from_attention_bias
     from cmask_lab.masks import gallery
+    from cmask_lab.widgets.studio import Studio
 
 __version__ = "0.1.0"
 
@@ -66,6 +72,13 @@ _WHERE = {
     "from_flashmask": "cmask_lab.interop.flashmask",
     "from_magi": "cmask_lab.interop.magi",
     "from_hstu": "cmask_lab.interop.hstu",
+    "Studio": "cmask_lab.widgets.studio",
+    "from_attention_bias": "cmask_lab.interop.xformers",
+    "from_block_mask": "cmask_lab.interop.block_mask",
+    "from_transformers": "cmask_lab.interop.transformers",
+    "from_huggingface_position_ids": "cmask_lab.interop.transformers",
+    "from_window": "cmask_lab.interop.windows",
+    "simplify": "cmask_lab.compiler.simplify",
 }
 """Names that are imported on first use, and the module each is in."""
 
@@ -89,6 +102,7 @@ __all__ = [
     "CompiledMask",
     "Mask",
     "Report",
+    "Studio",
     "__version__",
     "anticausal",
     "attention",
@@ -101,12 +115,17 @@ __all__ = [
     "explicit",
     "export",
     "export_targets",
+    "from_attention_bias",
+    "from_block_mask",
     "from_dense",
     "from_flashmask",
     "from_hstu",
+    "from_huggingface_position_ids",
     "from_magi",
     "from_mask_mod",
     "from_spec",
+    "from_transformers",
+    "from_window",
     "full",
     "gallery",
     "global_tokens",
@@ -116,6 +135,7 @@ __all__ = [
     "prefix",
     "rect",
     "repeat",
+    "simplify",
     "sink",
     "strided",
     "suffix",

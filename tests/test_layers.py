@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 CHECK = """
@@ -37,3 +39,12 @@ def test_the_contract_sees_a_forbidden_import(root: Path, installed: Path, tmp_p
     done = lint(upside_down, installed)
     assert done.returncode == 1, done.stdout + done.stderr
     assert "cmask_lab.kernels" in done.stdout
+
+
+def test_every_module_has_a_layer(root: Path, installed: Path) -> None:
+    """A module that no layer names would be free to import anything."""
+    contract = tomllib.loads((root / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"][0]
+    layers = {name for layer in contract["layers"] for name in re.split(r" [|:] ", layer)}
+    modules = [path.relative_to(installed).with_suffix("").parts for path in (installed / "cmask_lab").rglob("*.py")]
+    names = {".".join(parts).removesuffix(".__init__") for parts in modules} - {"cmask_lab", "cmask_lab.compiler"}
+    assert not {name for name in names if not any(f"{name}.".startswith(f"{layer}.") for layer in layers)}
