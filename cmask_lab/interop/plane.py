@@ -13,7 +13,8 @@ from cmask_lab.compiler.intervals import Int32s, Int64s, IntervalTable
 from cmask_lab.compiler.tiles import TileMap, tile_table
 from cmask_lab.masks import per_batch, per_head
 from cmask_lab.masks.arguments import integer
-from cmask_lab.masks.mask import Mask
+from cmask_lab.masks.combinators import And, Minus, Not, Or, PerBatch, PerHead
+from cmask_lab.masks.mask import OPEN, Mask
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,13 +43,13 @@ class Plane:
         """
         if not isinstance(mask, Mask):
             raise TypeError(f"{where}: the mask is {type(mask).__name__}; give a cmask_lab mask, such as cm.causal()")
-        made_q, made_k = mask.extent
         if q_len is None:
-            made = made_q if made_q is not None else made_k
-            if made is None:
-                raise ValueError(f"{where}: {mask!r} has no length of its own; pass q_len, and kv_len if it differs")
-            q_len = max(made - q_start, 0)
-            if kv_len is None and made_k is not None:
+            if not _has_lengths(mask):
+                text = shortened(repr(mask))
+                raise ValueError(f"{where}: {text} has no length of its own; pass q_len, and kv_len if it differs")
+            made_q, made_k = (made or 0 for made in mask.extent)
+            q_len = max(made_q - q_start, 0)
+            if kv_len is None:
                 kv_len = max(made_k, q_start + q_len)
         q_len, q_start = integer(q_len, f"{where}: q_len"), integer(q_start, f"{where}: q_start")
         masks, index = distinct_masks(mask)
@@ -135,6 +136,22 @@ def _ragged_demoted(tiles: TileMap, first_row: int) -> tuple[Int64s, ...]:
         partial_row[in_order] + first_row,
         partial_tile[in_order],
     )
+
+
+def _has_lengths(mask: Mask) -> bool:
+    """Whether a mask was made for one sequence length: it, or an operand of it that reaches as far, ends there.
+
+    A prefix or a global token says how long a sequence must be at least, not how long it is.
+    """
+    whole = mask.extent
+    waiting = [mask]
+    while waiting:
+        each = waiting.pop()
+        if each._support.q1 < OPEN and each._support.k1 < OPEN and each.extent == whole:
+            return True
+        if isinstance(each, And | Or | Minus | Not | PerBatch | PerHead):
+            waiting += each.children
+    return False
 
 
 def shortened(text: str, most: int = 60) -> str:

@@ -32,6 +32,13 @@ def test_answers_for_masks_that_differ_by_head():
 
 def test_lengths_come_from_the_mask():
     assert export(cm.documents([3, 5]), "flex") == export(cm.documents([3, 5]), "flex", q_len=8)
+    assert export(cm.documents([3, 5]) & cm.causal(), "flex") == export(
+        cm.documents([3, 5]) & cm.causal(), "flex", q_len=8
+    )
+    # What a sequence must at least be long is not its length.
+    for open_ended in (cm.prefix(4) | cm.causal(), cm.global_tokens([(0, 2)]) | cm.window(3, 3)):
+        with pytest.raises(ValueError, match="has no length of its own; pass q_len"):
+            export(open_ended, "flex")
     answers = export_targets(cm.causal())
     assert answers["python"].possible
     assert answers["flex"] == (
