@@ -75,7 +75,7 @@ class IntervalTable:
         np.minimum(hi, kv_len, out=line[:, 1])
         seen = line[:, 0] < line[:, 1]
         line += row_base[:, None]
-        return cls((line if seen.all() else line[seen]).reshape(-1), q_len, kv_len)
+        return cls((line if seen.all() else np.compress(seen, line, axis=0)).reshape(-1), q_len, kv_len)
 
     @classmethod
     def from_intervals(
@@ -319,7 +319,7 @@ class IntervalTable:
         np.clip(line, 0, kv_len, out=line)
         seen = line[:, 0] < line[:, 1]
         line += (row * (kv_len + 1))[:, None]
-        return IntervalTable(line[seen].reshape(-1), self.q_len, kv_len)
+        return IntervalTable(np.compress(seen, line, axis=0).reshape(-1), self.q_len, kv_len)
 
     def transpose(self) -> IntervalTable:
         """The table of the transposed plane: for every key the queries that see it, as intervals.

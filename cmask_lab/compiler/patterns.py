@@ -110,15 +110,23 @@ def _pieces(table: IntervalTable, tile: tuple[int, int], tile_row: Int64s, tile_
         query = ragged_range(rows * q_tile, np.minimum(q_tile, table.q_len - rows * q_tile))
         row = np.repeat(query & (q_tile - 1), per_query[query])
         edges = (tile_column << shift).astype(np.int32)
-        left = np.flatnonzero(number < behind)
-        # Most intervals lie in one listed tile, few in several: all first pieces, then all second ones, and so on.
-        while len(left):
-            if len(left) < len(number):
-                number, behind, row, start, stop = (a.take(left) for a in (number, behind, row, start, stop))
-            edge = edges.take(number)
-            yield number, row, np.maximum(start - edge, 0), np.minimum(stop - edge, kv_tile)
-            number = number + 1
-            left = np.flatnonzero(number < behind)
+        # Most intervals lie in one listed tile: first every interval's first piece, then all others, spread out.
+        some = np.flatnonzero(number < behind)
+        if len(some) < len(number):
+            number, behind, row, start, stop = (a.take(some) for a in (number, behind, row, start, stop))
+        yield number, row, *_cut(start, stop, edges.take(number), kv_tile)
+        more = behind - number - 1
+        some = np.flatnonzero(more)
+        if len(some):
+            more = more.take(some)
+            number = ragged_range(number.take(some) + 1, more)
+            row, start, stop = (np.repeat(a.take(some), more) for a in (row, start, stop))
+            yield number, row, *_cut(start, stop, edges.take(number), kv_tile)
+
+
+def _cut(start: Int32s, stop: Int32s, edge: Int32s, kv_tile: int) -> tuple[Int32s, Int32s]:
+    """The part of an interval that lies in the tile that begins at ``edge``, counted from there."""
+    return np.maximum(start - edge, 0), np.minimum(stop - edge, kv_tile)
 
 
 def _bits(table: IntervalTable, tile: tuple[int, int], tile_row: Int64s, tile_column: Int64s) -> Int32s:
