@@ -57,8 +57,9 @@ class Layer:
     @property
     def named_node(self) -> dict[str, Any]:
         """The node with the layer's name where that says more than its type, or holds a group together."""
-        tells = self.name and (self.name != title(self.node) or self.node["type"] in COMPOSITES)
-        return {**self.node, "name": self.name} if tells else self.node
+        usual = title(self.node)
+        name = self.name or usual
+        return {**self.node, "name": name} if name != usual or self.node["type"] in COMPOSITES else self.node
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,11 @@ const THUMBS = {
 export class AddMenu {
   constructor(store, link, templates) {
     Object.assign(this, { store, link, templates });
-    this.element = h("div", { class: "cm-menu", role: "dialog", "aria-label": "Add a region", hidden: true, onkeydown: (event) => this.key(event) });
+    this.input = h("input", {
+      class: "cm-input", type: "search", placeholder: "Find a region or a mask from the gallery", "aria-label": "Find", oninput: () => this.fill(),
+    });
+    this.found = h("div", { class: "cm-menu-scroll" });
+    this.element = h("div", { class: "cm-menu", role: "dialog", "aria-label": "Add a region", hidden: true, onkeydown: (event) => this.key(event) }, this.input, this.found);
   }
 
   open(button) {
@@ -38,13 +42,14 @@ export class AddMenu {
       return;
     }
     this.button = button;
-    this.fill("");
+    this.input.value = "";
+    this.fill();
     this.element.hidden = false;
     const outer = this.element.parentElement.getBoundingClientRect();
     const box = button.getBoundingClientRect();
     this.element.style.top = `${box.bottom - outer.top + 4}px`;
     this.element.style.left = `${Math.max(8, Math.min(box.left - outer.left, outer.width - this.element.offsetWidth - 8))}px`;
-    this.element.querySelector("input").focus({ preventScroll: true });
+    this.input.focus({ preventScroll: true });
     this.outside = (event) => this.element.contains(event.target) || button.contains(event.target) || this.close();
     document.addEventListener("pointerdown", this.outside, true);
   }
@@ -61,14 +66,15 @@ export class AddMenu {
     const at = items.indexOf(document.activeElement);
     if (event.key === "Escape") this.close();
     else if (event.key === "ArrowDown") items[Math.min(items.length - 1, at + 1)]?.focus();
-    else if (event.key === "ArrowUp") (at <= 0 ? this.element.querySelector("input") : items[at - 1]).focus();
+    else if (event.key === "ArrowUp") (at <= 0 ? this.input : items[at - 1]).focus();
     else if (event.key === "Enter" && at < 0) items[0]?.click();
     else return;
     event.preventDefault();
   }
 
-  fill(query) {
+  fill() {
     const { store } = this;
+    const query = this.input.value.trim();
     const has = (...texts) => texts.join(" ").toLowerCase().includes(query.toLowerCase());
     const dark = store.look.dark;
     const shapes = SHAPES.filter((shape) => has(shape.label, shape.hint)).map((shape) => h("button", {
@@ -83,14 +89,10 @@ export class AddMenu {
         this.addTemplate(entry);
       },
     }, h("span", {}, h("b", {}, entry.title), h("small", {}, entry.formula))));
-    const input = this.element.querySelector("input") ?? h("input", {
-      class: "cm-input", type: "search", placeholder: "Find a region or a mask from the gallery", "aria-label": "Find", oninput: () => this.fill(input.value),
-    });
-    clear(this.element, input,
-      h("div", { class: "cm-menu-scroll" },
-        shapes.length && h("h4", {}, "Regions"), h("div", { class: "cm-menu-grid" }, shapes),
-        gallery.length && h("h4", {}, "Gallery"), h("div", { class: "cm-menu-list" }, gallery),
-        shapes.length + gallery.length === 0 && h("p", { class: "cm-hint" }, `Nothing is called "${query}".`)));
+    clear(this.found,
+      shapes.length > 0 && h("h4", {}, "Regions"), h("div", { class: "cm-menu-grid" }, shapes),
+      gallery.length > 0 && h("h4", {}, "Gallery"), h("div", { class: "cm-menu-list" }, gallery),
+      shapes.length + gallery.length === 0 && h("p", { class: "cm-hint" }, `Nothing is called “${query}”.`));
   }
 
   async addTemplate(entry) {
