@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import re
 import subprocess
 import sys
@@ -86,7 +87,19 @@ def test_commands_exist(page: Path) -> None:
                     assert set(extras[0].split(",")) <= set(project["optional-dependencies"]), line
                 case ["conda", "env", "create", "-f", file]:
                     assert (ROOT / file).is_file(), line
-                case ["jupyter", "lab", *_]:
+                case [program, "lab", *_] if Path(program).name == "jupyter":
                     continue
                 case _:
                     pytest.fail(f"{name_of(page)}: no test knows how to check the command {line!r}")
+
+
+def test_tables_are_those_of_the_recorded_reports() -> None:
+    """Every number in the README's tables comes from a report that is in the package; docs/tables.py writes them."""
+    spec = importlib.util.spec_from_file_location("docs_tables", ROOT / "docs" / "tables.py")
+    assert spec is not None
+    assert spec.loader is not None
+    tables = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(tables)
+    text = (ROOT / "README.md").read_text()
+    assert tables.SLOT.search(text)
+    assert tables.filled(text) == text, "run: python docs/tables.py"

@@ -1,0 +1,42 @@
+"""The README's tables of results, made from the recorded reports: ``python docs/tables.py`` writes them into it.
+
+A table stands between ``<!-- recorded: NAME -->`` and ``<!-- /recorded -->``; NAME is a recorded report, or "all".
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from cmask_lab.bench import tables
+from cmask_lab.bench.flops import DIRECTIONS
+from cmask_lab.bench.report import Report, recorded_names
+
+README = Path(__file__).resolve().parent.parent / "README.md"
+SLOT = re.compile(r"(<!-- recorded: ([\w-]+) -->\n).*?(<!-- /recorded -->)", re.DOTALL)
+
+
+def filled(text: str) -> str:
+    """The text with every table made anew."""
+    return SLOT.sub(lambda slot: f"{slot[1]}{recorded(slot[2])}{slot[3]}", text)
+
+
+def recorded(name: str) -> str:
+    """The tables of one recorded report, or of all."""
+    names = recorded_names() if name == "all" else [name]
+    return "".join(summary(Report.recorded(each)) for each in names)
+
+
+def summary(report: Report) -> str:
+    """Machine and versions, then for each direction a row a mask: time of ours, ratio to each baseline."""
+    parts = [f"\n{tables.machine(report)}\n"]
+    for direction in DIRECTIONS:
+        header, rows = tables.summary_rows(report, direction)
+        if rows:
+            lines = [f"| {' | '.join(row)} |" for row in (header, ["---"] * len(header), *rows)]
+            parts.append(f"\n**{direction.capitalize()}**\n\n" + "\n".join(lines) + "\n")
+    return "".join(parts) + "\n"
+
+
+if __name__ == "__main__":
+    README.write_text(filled(README.read_text()))
