@@ -63,7 +63,7 @@ def _table(block_mask: BlockMask, b: int, h: int) -> IntervalTable:
     q_len, kv_len = block_mask.seq_lengths
     rows, columns = block_mask.BLOCK_SIZE
     tables = []
-    if block_mask.full_kv_num_blocks is not None:
+    if block_mask.full_kv_num_blocks is not None and block_mask.full_kv_indices is not None:
         row, column = _listed(block_mask.full_kv_num_blocks, block_mask.full_kv_indices, b, h)
         # A full block shows its columns to each of its rows, as far as they exist.
         size = np.minimum(rows, q_len - row * rows)

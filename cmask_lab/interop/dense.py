@@ -9,6 +9,8 @@ A dense mask takes memory in proportion to queries times keys; it is meant for s
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 
 from cmask_lab.compiler.intervals import IntervalTable
@@ -34,8 +36,8 @@ def sdpa_source(plane: Plane) -> str:
     elif len(plane.masks) == 1 and plane.table == causal:
         known = "is_causal=True"
     if known:
-        functions = [LENGTHS.format(q_len=plane.q_len, kv_len=plane.kv_len), ATTENTION.replace("MASK", known)]
-        return module(plane.title, ["import torch.nn.functional as F"], [], functions)
+        lengths = [f"Q_LEN, KV_LEN = {plane.q_len}, {plane.kv_len}"]
+        return module(plane.title, ["import torch.nn.functional as F"], lengths, [ATTENTION.replace("MASK", known)])
     attention = ATTENTION.replace("MASK", "attn_mask=mask").replace(
         "(q, k, v, scale=None)", "(q, k, v, mask, scale=None)"
     )
@@ -57,6 +59,8 @@ def _module(plane: Plane, functions: list[str], imports: list[str] | None = None
         shape = f"{batch}, {heads}, Q_LEN, KV_LEN"
     else:
         shape = "Q_LEN, KV_LEN"
+    text = "\n".join(mask.body)
+    positions = [line for line in positions if re.search(rf"\b{line[0]}\b", text)]
     body = [*mask.to_device, *positions, *mask.body]
     last = max(n for n, line in enumerate(body) if line.startswith("return"))
     body[last] = body[last].replace("return", "mask =")
@@ -71,8 +75,6 @@ def make_bias(dtype=torch.float32, device="cpu"):
     bias = torch.zeros((), dtype=dtype, device=device)
     return bias.masked_fill(~make_mask(device), float("-inf"))
 '''
-
-LENGTHS = "Q_LEN, KV_LEN = {q_len}, {kv_len}\n"
 
 ATTENTION = '''\
 def attention(q, k, v, scale=None):

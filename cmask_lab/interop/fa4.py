@@ -38,11 +38,11 @@ def source(plane: Plane, *, chip: str = "hopper", block_size: tuple[int, int] | 
     if chip not in BLOCK_SIZES:
         raise ValueError(f"export: chip {chip!r} is unknown; chips are 'hopper' and 'blackwell'")
     queries, keys = block_size or BLOCK_SIZES[chip]
-    formula = Formula("where", (*RESERVED, "where", "tables", "aux_tensors"), scalar=True)
+    formula = Formula("where", (*RESERVED, "where", "tables", "aux_tensors"), margin=4, scalar=True)
     body = formula.any_of(plane.masks, plane.index, Place("q", "k", plane.q_start + plane.q_len, plane.kv_len))
     start = [f"q = q + {plane.q_start}"] if plane.q_start else []
     names = list(formula.tables)
-    unpack = [f"{', '.join(names)}{',' * (len(names) == 1)} = tables"] if names else []
+    unpack = [f"({names[0]},) = tables" if len(names) == 1 else f"{', '.join(names)} = tables"] if names else []
     sees = f'def sees(b, h, q, k, tables, where):\n    """{SEES}"""\n{INSIDE}\n'
     sees += indented([*unpack, *start, *body]) + "\n"
     tiles = plane.tiles((queries, keys))
@@ -108,7 +108,7 @@ ATTENTION = '''\
 def make_mask_mod():
     """The formula as FlashAttention-4 traces it: vectors of one element in and out."""
     import cutlass
-    import cutlass.cute as cute
+    from cutlass import cute
     from flash_attn.cute import utils
 
     def where(condition, a, b):

@@ -214,7 +214,7 @@ class Formula:
             table = self._table(f"{label}_order", np.append(index, 0))
             names[axis] = self._local(f"{label}_1", f"{table}[inside({names[axis]}, {len(index)})]")
             stops[axis] = int(index.max()) + 1
-        return self._all([*checks, self.expression(mask.mask, Place(*names, *stops))])
+        return self._all([*checks, self.expression(mask.mask, Place(names[0], names[1], stops[0], stops[1]))])
 
     # Regions ---------------------------------------------------------------------------------------------------------
 
@@ -275,21 +275,21 @@ class Formula:
 
     def _documents(self, mask: Documents | DocumentIds, place: Place) -> Expression:
         q, k = place.q, place.k
-        if isinstance(mask, Documents):
-            total, size = int(mask.offsets[-1]), int(mask.lengths.max())
-            checks = self._below(q, total, place.q_stop)
-            if size and (mask.lengths == size).all():
-                return self._all([*checks, compared(f"{q} // {size} == {k} // {size}")])
-            table = self._numbered("document", mask.lengths)
-        else:
+        if isinstance(mask, DocumentIds):
             total = len(mask.ids)
             table = self._table("document", np.append(np.maximum(mask.ids, -1), -1))
+        else:
+            total, size = int(mask.offsets[-1]), int(mask.lengths.max())
+            if size and (mask.lengths == size).all():
+                return self._all([*self._below(q, total, place.q_stop), compared(f"{q} // {size} == {k} // {size}")])
+            table = self._numbered("document", mask.lengths)
         own = self._lookup("document", table, q, total)
         other = self._lookup("document", table, k, total)
-        if isinstance(mask, DocumentIds):
-            padded = len(mask.ids) < place.q_stop or (mask.ids < 0).any()
-            checks = [compared(f"{own} >= 0")] if padded else []
-        return self._all([compared(f"{own} == {other}"), *checks])
+        same = compared(f"{own} == {other}")
+        if isinstance(mask, Documents):
+            return self._all([same, *self._below(q, total, place.q_stop)])
+        padded = total < place.q_stop or (mask.ids < 0).any()
+        return self._all([same, compared(f"{own} >= 0")] if padded else [same])
 
     def _tiles(self, mask: Tiles, place: Place) -> Expression:
         rows, columns = mask.matrix.shape

@@ -95,8 +95,8 @@ def from_hstu(func_tensor: Any, q_len: int, kv_len: int | None = None) -> Mask:
     values = values[:, :rows].astype(np.int64)
     starts = np.concatenate([np.zeros((1, rows), np.int64), values[1::2]])
     row = np.broadcast_to(np.arange(rows), starts.shape)
-    pieces = (part.reshape(-1) for part in (row, starts, values[0::2]))
-    return from_table(IntervalTable.from_intervals(*pieces, rows, keys))
+    row, start, stop = (part.reshape(-1) for part in (row, starts, values[0::2]))
+    return from_table(IntervalTable.from_intervals(row, start, stop, rows, keys))
 
 
 FUNC_TENSOR = '''\

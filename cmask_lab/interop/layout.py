@@ -219,7 +219,10 @@ def int_table(name: str, values: np.ndarray, *, library: str = "torch") -> list[
     if values.size <= LITERAL_VALUES:
         lines = number_list(f"{name} = {make}", values.reshape(-1), dtype)
     else:
-        lines = [f"{name} = unpacked(", *(f'    "{line}"' for line in packed(values)), ")"]
+        text = packed(values)
+        lines = [f'{name} = unpacked("{text[0]}")']
+        if len(text) > 1 or len(lines[0]) > WIDTH:
+            lines = [f"{name} = unpacked(", *(f'    "{line}"' for line in text), ")"]
     if values.ndim > 1:
         lines.append(f"{name} = {name}.reshape({', '.join(map(str, values.shape))})")
     return lines

@@ -98,9 +98,13 @@ def module(docstring: str, imports: list[str], tables: list[str], functions: lis
         imports = ["import base64", *standard, "import zlib", "", *(line for line in imports if line not in standard)]
         imports = [line for n, line in enumerate(imports) if line or imports[n - 1]]
         helpers.append(UNPACK if "import torch" in imports else UNPACK_NUMPY)
-    parts = [f'"""{docstring}"""\n\n' + "\n".join(imports) + "\n", *helpers]
-    constants = "\n".join(tables)
-    return "\n\n".join([*parts, *([f"{constants}\n"] if tables else []), *functions])
+    head = f'"""{docstring}"""\n\n' + "\n".join(imports) + "\n"
+    constants = "\n".join(tables) + "\n"
+    if not tables:
+        return "\n\n".join([head, *helpers, *functions])
+    if not helpers:
+        return "\n\n".join([f"{head}\n{constants}", *functions])
+    return "\n\n".join([head, *helpers, constants, *functions])
 
 
 def indented(lines: list[str], spaces: int = 4) -> str:

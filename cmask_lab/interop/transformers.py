@@ -63,6 +63,7 @@ def register(mask: Mask, name: str = "cmask_lab") -> None:
     >>> import cmask_lab as cm
     >>> register(cm.window(1023), "window_1024")
     """
+    import torch
     from transformers import AttentionInterface, AttentionMaskInterface
 
     import cmask_lab
@@ -103,6 +104,7 @@ def register(mask: Mask, name: str = "cmask_lab") -> None:
         if dropout:
             raise ValueError(f"{name}: dropout is {dropout}; set the model's attention dropout to 0")
         out = cmask_lab.attention(query, key, value, attention_mask, scale=scaling)
+        assert isinstance(out, torch.Tensor)
         return out.transpose(1, 2).contiguous(), None
 
     AttentionMaskInterface.register(name, mask_function)
@@ -211,9 +213,7 @@ ATTENTION = '''\
 def attention_function(module, query, key, value, attention_mask, **kwargs):
     """Attention as the layers call it; a query that sees nothing has the output 0."""
     kwargs["is_causal"] = False
-    out, _ = sdpa_attention_forward(
-        module, query, key, value, attention_mask, **kwargs
-    )
+    out, _ = sdpa_attention_forward(module, query, key, value, attention_mask, **kwargs)
     if attention_mask is not None:
         sees = attention_mask.any(-1).transpose(1, 2)[..., None]
         out = torch.where(sees, out, 0)

@@ -8,6 +8,7 @@ text, the few classes that the launcher expects, and an ``attention`` with autog
 from __future__ import annotations
 
 import ast
+import re
 import sys
 from collections.abc import Iterable
 from importlib.resources import files
@@ -74,6 +75,8 @@ class _Source:
             first = min([node.lineno, *(decorator.lineno for decorator in decorators)])
             lines[first - 1 : node.end_lineno] = [None] * (node.end_lineno - first + 1)  # type: ignore[list-item]
         kept = "\n".join(line for line in lines if line is not None)
+        # Where something was taken out its blank lines stay behind.
+        kept = re.sub(r"\n{3,}(?= )", "\n\n", re.sub(r"\n{4,}", "\n\n\n", kept))
         # One file has one name space, and every tensor of the mask is one of torch here.
         self.text = kept.replace("block_shapes.", "").replace("torch.from_numpy(", "torch.as_tensor(")
 
@@ -120,7 +123,10 @@ def _baked(compiled: CompiledMask) -> str:
     ]
     for name, descriptor in (("DESCRIPTOR", compiled.descriptor), ("TRANSPOSED", compiled.transposed)):
         lines += ["", *_shapes(name, descriptor)]
-        lines += [f"{name} = (", *(f'    "{line}"' for line in packed(descriptor.buffer)), ")"]
+        text = packed(descriptor.buffer)
+        lines += (
+            [f'{name} = "{text[0]}"'] if len(text) == 1 else [f"{name} = (", *(f'    "{line}"' for line in text), ")"]
+        )
     return "\n".join(lines)
 
 
@@ -160,7 +166,7 @@ class Descriptor:
         return self._arrays
 
 
-class Compiled:
+class CompiledMask:
     """The mask on one device: by query tiles, and by key tiles for the backward pass."""
 
     def __init__(self, device):
@@ -173,7 +179,7 @@ class Compiled:
 @functools.cache
 def compiled_on(device):
     """The mask on a device, put there once."""
-    return Compiled(device)
+    return CompiledMask(device)
 '''
 
 ATTENTION = '''\

@@ -8,13 +8,14 @@ it. The mask is recognised by its rows, however it was written.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from cmask_lab.compiler.intervals import Int64s, IntervalTable
-from cmask_lab.interop.layout import number_list
+from cmask_lab.interop.layout import Term, number_list, statement
 from cmask_lab.interop.plane import Plane, one_mask_only
 from cmask_lab.interop.torch_source import module
 from cmask_lab.masks import band, causal, documents, full, window
@@ -48,12 +49,12 @@ def source(plane: Plane) -> str:
     for name, lengths in zip(names, bias.lengths, strict=True):
         tables += number_list(f"{name} = ", lengths)
     code = bias.code.replace("LENGTHS", ", ".join(names))
-    imports = ["import xformers.ops as xops", "from xformers.ops.fmha import attn_bias"]
-    functions = [
-        f'def make_bias():\n    """The bias; None where every query sees every key."""\n    return {code}\n',
-        ATTENTION,
-    ]
-    return module(plane.title, imports if "attn_bias" in code else imports[:1], tables, functions)
+    imports = ["import xformers.ops as xops"]
+    if code != "None":
+        imports.append(f"from xformers.ops.fmha.attn_bias import {re.split(r'[.(]', code)[0]}")
+    body = "\n".join(statement("return", Term(code), 4))
+    make = f'def make_bias():\n    """The bias; None where every query sees every key."""\n{body}\n'
+    return module(plane.title, imports, tables, [make, ATTENTION])
 
 
 def _recognised(table: IntervalTable) -> tuple[Candidate | None, str | None]:
@@ -78,18 +79,18 @@ def _candidates(low: Int64s, high: Int64s, kv_len: int) -> Iterator[Candidate]:
     i, zero, end = np.arange(rows), np.zeros(rows, np.int64), np.full(rows, kv_len)
     shift = kv_len - rows
     yield Candidate("None", zero, end)
-    yield Candidate("attn_bias.LowerTriangularMask()", zero, np.minimum(i + 1, kv_len))
+    yield Candidate("LowerTriangularMask()", zero, np.minimum(i + 1, kv_len))
     if not rows:
         return
     if shift >= 0:
         to_the_right = i + 1 + shift
-        yield Candidate("attn_bias.LowerTriangularFromBottomRightMask()", zero, to_the_right)
+        yield Candidate("LowerTriangularFromBottomRightMask()", zero, to_the_right)
         size = int(high[-1] - low[-1])
-        code = f"attn_bias.LowerTriangularFromBottomRightLocalAttentionMask({size})"
+        code = f"LowerTriangularFromBottomRightLocalAttentionMask({size})"
         yield Candidate(code, np.maximum(to_the_right - size, 0), to_the_right)
         left, right = int((i + shift - low).max()), int((high - 1 - i - shift).max())
         if left >= 0 and right >= 0:
-            code = f"attn_bias.LocalAttentionFromBottomRightMask({left}, {right})"
+            code = f"LocalAttentionFromBottomRightMask({left}, {right})"
             yield Candidate(code, np.maximum(i + shift - left, 0), np.minimum(i + shift + right + 1, kv_len))
     yield from _packed(low, high, kv_len)
 
@@ -107,19 +108,19 @@ def _packed(low: Int64s, high: Int64s, kv_len: int) -> Iterator[Candidate]:
         kv_lengths = np.diff(np.append(low[begin], kv_len))
         lengths = (q_lengths,) if np.array_equal(q_lengths, kv_lengths) else (q_lengths, kv_lengths)
         row = i - np.repeat(begin, q_lengths)
-        yield Candidate("attn_bias.BlockDiagonalMask.from_seqlens(LENGTHS)", first_key, next_key, lengths)
+        yield Candidate("BlockDiagonalMask.from_seqlens(LENGTHS)", first_key, next_key, lengths)
         stop = np.minimum(first_key + row + 1, next_key)
-        yield Candidate("attn_bias.BlockDiagonalCausalMask.from_seqlens(LENGTHS)", first_key, stop, lengths)
+        yield Candidate("BlockDiagonalCausalMask.from_seqlens(LENGTHS)", first_key, stop, lengths)
         if (kv_lengths >= q_lengths).all():
             stop = next_key - np.repeat(q_lengths, q_lengths) + row + 1
-            code = "attn_bias.BlockDiagonalCausalFromBottomRightMask.from_seqlens(LENGTHS)"
+            code = "BlockDiagonalCausalFromBottomRightMask.from_seqlens(LENGTHS)"
             yield Candidate(code, first_key, stop, lengths)
     own = np.flatnonzero(low == i)  # a windowed sequence begins at a query that sees itself first
     if rows == kv_len and len(own) and own[0] == 0:
         size = int((high - low).max())
         lengths = np.diff(np.append(own, rows))
         start = np.maximum(np.repeat(own, lengths), i - size + 1)
-        code = f"attn_bias.BlockDiagonalCausalMask.from_seqlens(LENGTHS).make_local_attention({size})"
+        code = f"BlockDiagonalCausalMask.from_seqlens(LENGTHS).make_local_attention({size})"
         yield Candidate(code, start, i + 1, (lengths,))
 
 
@@ -187,7 +188,5 @@ def attention(q, k, v, scale=None):
     """Attention of (B, S, H, D) tensors; packed sequences have B = 1."""
     if (q.shape[1], k.shape[1]) != (Q_LEN, KV_LEN):
         raise ValueError(f"the mask is for {Q_LEN} queries and {KV_LEN} keys")
-    return xops.memory_efficient_attention(
-        q, k, v, attn_bias=make_bias(), scale=scale
-    )
+    return xops.memory_efficient_attention(q, k, v, attn_bias=make_bias(), scale=scale)
 '''

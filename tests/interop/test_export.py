@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 
 import pytest
 
@@ -76,3 +78,23 @@ def test_planes_without_queries_or_keys(q_len, kv_len):
         for function in ("make_mask", "make_bias", "slices", "func_tensor", "startend_row_indices", "block_sparse"):
             if function in scope:
                 scope[function]()
+
+
+def test_formatters_and_linters_find_nothing_to_change(tmp_path):
+    """In all sources of all targets; the kernels in the triton file keep the lines of this repository, 120 wide."""
+    pytest.importorskip("ruff")
+    for width in (88, 120):
+        (tmp_path / str(width)).mkdir()
+    for number, (mask, q_len, kv_len, q_start) in enumerate(SAMPLES.values()):
+        lengths = {"q_len": q_len, "kv_len": kv_len, "q_start": q_start}
+        for target, answer in export_targets(mask, **lengths).items():
+            if answer.possible and target != "json" and (target != "triton" or number < 2):
+                width = 120 if target == "triton" else 88
+                (tmp_path / str(width) / f"{target}_{number}.py").write_text(export(mask, target, **lengths))
+    for width in ("88", "120"):
+        ruff = [sys.executable, "-m", "ruff"]
+        line_length = ["--config", f"line-length = {width}"]
+        for check in (["format", "--diff"], ["check", "--select", "E4,E7,F,I"]):
+            command = [*ruff, *check, "--isolated", *line_length, str(tmp_path / width)]
+            done = subprocess.run(command, capture_output=True, text=True, check=False)
+            assert done.returncode == 0, done.stdout[:4000] + done.stderr

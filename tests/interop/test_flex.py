@@ -119,15 +119,6 @@ def test_large_masks_are_never_evaluated():
     assert int(ours.kv_num_blocks.sum()) == blocks
 
 
-def test_formatters_find_nothing_to_change(tmp_path):
-    for number, (mask, q_len, kv_len, q_start) in enumerate(SAMPLES.values()):
-        code = export(mask, "flex", q_len=q_len, kv_len=kv_len, q_start=q_start)
-        (tmp_path / f"mask_{number}.py").write_text(code)
-    command = [sys.executable, "-m", "ruff", "format", "--isolated", "--diff", str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout
-
-
 def test_the_source_runs_in_a_process_without_cmask_lab(tmp_path):
     mask, q_len, kv_len, _ = SAMPLES["explicit"]
     code = export(mask, "flex", q_len=q_len, kv_len=kv_len)
