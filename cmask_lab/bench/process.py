@@ -34,6 +34,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import IO, Any
 
@@ -128,6 +129,13 @@ class _Child:
     def alive(self) -> bool:
         return self.process.poll() is None
 
+    def close(self) -> None:
+        """Close the pipes of a process that has ended."""
+        for pipe in (self.process.stdin, self.process.stdout, self.log):
+            if pipe is not None:
+                with suppress(BrokenPipeError):  # what was still to be sent to it
+                    pipe.close()
+
 
 class Worker:
     """A process that runs one request at a time and stays warm; all methods may be called from any thread."""
@@ -214,12 +222,12 @@ class Worker:
                 if child is self._child and number == self._number and self._current is not None:
                     self._current._deliver(event)
                     self._current = None if last else self._current
-        code = child.process.wait()
+        code, message = child.process.wait(), _tail(child.log)
         with self._lock:
-            if child is not self._child or self._current is None:
-                return
-            work, self._current = self._current, None
-            work._deliver({"event": "error", "kind": "Crash", "message": f"exit status {code}: {_tail(child.log)}"})
+            child.close()
+            if child is self._child and self._current is not None:
+                work, self._current = self._current, None
+                work._deliver({"event": "error", "kind": "Crash", "message": f"exit status {code}: {message}"})
 
     def _end(self) -> None:
         child, self._child = self._child, None
@@ -233,8 +241,8 @@ def _send(child: _Child, message: Mapping[str, Any]) -> None:
     try:
         child.process.stdin.write(json.dumps(message) + "\n")
         child.process.stdin.flush()
-    except BrokenPipeError:
-        return  # the process has just died; its reader tells
+    except (BrokenPipeError, ValueError):
+        return  # the process has just died and its pipe is broken, or closed already; its reader tells
 
 
 _shared: Worker | None = None

@@ -191,7 +191,8 @@ class Case:
 
     def ours_timed(self, direction: str) -> list[str]:
         """Our contenders that were timed; the first one leads."""
-        return [name for name in self.ours if self.entry(name, direction).timed]
+        timed = {e.contender for e in self.entries if e.direction == direction and e.timed}
+        return [name for name in self.ours if name in timed]
 
     def loop(self, direction: str) -> Loop | None:
         """How the rounds of a direction went; None before they began."""

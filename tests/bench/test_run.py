@@ -124,7 +124,9 @@ def test_an_order_that_does_not_help_is_absent() -> None:
 
 
 def test_orders_inside_the_call_and_kept() -> None:
-    report = measure(suites.clear(4096, 8), ours=["cmask", "cmask+order", "cmask+kept"], baselines=[], heads=1)
+    report = measure(
+        cm.grid(64, 64).disk(8), seq_len=4096, ours=["cmask", "cmask+order", "cmask+kept"], baselines=[], heads=1
+    )
     case = report.case
     assert {e.contender: e.status for e in case.entries} == dict.fromkeys(("cmask", "cmask+order", "cmask+kept"), "ok")
     assert "permuted inside the call" in case.entry("cmask+order", "forward").note

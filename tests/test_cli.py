@@ -1,0 +1,165 @@
+"""The command line as a user meets it: what it prints, what it writes, how it fails."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+import cmask_lab as cm
+from cmask_lab import cli, doctor
+from cmask_lab.bench import Report, demo
+from cmask_lab.bench.timing import Rules
+
+QUICK = ["--heads", "1", "--head-dim", "16", "--dtype", "float32", "--device", "cpu", "--seconds", "20"]
+
+
+@pytest.fixture(autouse=True)
+def _one_thread():
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def test_without_a_command_it_explains_itself(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main([]) == 2
+    out = capsys.readouterr().out
+    assert all(command in out for command in ("demo", "compile", "bench", "export", "doctor"))
+
+
+def test_it_starts_quickly_and_without_pytorch() -> None:
+    code = "import sys; from cmask_lab import cli; cli.main([]); sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, check=False).returncode == 0
+
+
+def test_compile_prints_what_a_mask_costs(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["compile", "causal", "--seq-len", "1024", "--tile", "128", "128", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["full_tiles"], found["partial_tiles"], found["tile"]) == (28, 8, [128, 128])
+    assert cm.from_spec(found["mask"]) == cm.causal()
+
+
+def test_a_mask_can_be_a_file_a_suite_name_or_a_gallery_name(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "mask.json"
+    path.write_text(json.dumps((cm.window(3) | cm.prefix(2)).spec()))
+    for name in (str(path), "hstu", cm.gallery.names()[0]):
+        assert cli.main(["compile", name, "--seq-len", "2048"]) == 0, capsys.readouterr().err
+        assert "density" in capsys.readouterr().out
+
+
+def test_a_file_with_something_else_in_it_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "mask.json"
+    path.write_text('{"cmask": 1, "mask": {"type": "__import__"}}')
+    assert cli.main(["compile", str(path)]) == 2
+    assert "__import__" in capsys.readouterr().err
+    assert cli.main(["compile", str(tmp_path / "none.json")]) == 2
+    assert "none.json" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["compile", "casual"], "mask 'casual': no file that ends in .json, not in the paper suite"),
+        (["bench"], "give a mask, or --suite paper"),
+        (["bench", "causal", "--suite", "paper"], "not both"),
+        (["bench", "causal", "--seq-len", "512,1024"], "several lengths go with --suite"),
+        (["bench", "--suite", "paper", "--only", "nobody"], "no mask 'nobody'"),
+        (["bench", "causal", "--seq-len", "512", "--ours", "cmask-cuda", *QUICK], "no backend 'cuda'"),
+        (["export", "causal", "cobol"], "cobol"),
+    ],
+)
+def test_wrong_input_is_named(arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(arguments) == 2
+    assert words in capsys.readouterr().err
+
+
+def test_bench_measures_writes_and_compares(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    json_path, page, figure = tmp_path / "r.json", tmp_path / "r.html", tmp_path / "r.svg"
+    arguments = ["bench", "causal", "--seq-len", "512", "--direction", "forward", "--baselines", "sdpa-dense", *QUICK]
+    assert cli.main([*arguments, "--json", str(json_path), "--html", str(page), "--figure", str(figure)]) == 0
+    out = capsys.readouterr().out
+    assert "sdpa-dense" in out
+    assert Report.load(json_path).case.entry("cmask", "forward").timed
+    assert page.read_text().startswith("<!doctype html>")
+    assert figure.read_text().startswith("<svg")
+    assert cli.main([*arguments, "--compare", str(json_path)]) == 0
+    assert "not paired" in capsys.readouterr().out
+
+
+def test_bench_runs_a_suite(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "suite.json"
+    arguments = ["--suite", "paper", "--only", "causal,window", "--seq-len", "512,1024", "--baselines", "sdpa-dense"]
+    assert cli.main(["bench", *arguments, *QUICK, "--direction", "forward", "--json", str(path)]) == 0
+    assert "geometric mean" in capsys.readouterr().out
+    assert [(c.name, c.q_len) for c in Report.load(path).cases] == [
+        ("causal", 512), ("window", 512), ("causal", 1024), ("window", 1024),
+    ]  # fmt: skip
+
+
+def test_a_wrong_result_is_a_failure(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    import cmask_lab.bench.contenders.ours as ours
+
+    monkeypatch.setattr(ours.cm, "attention", lambda q, k, v, mask, **options: q + 0 * k + 0 * v)
+    assert cli.main(["bench", "causal", "--seq-len", "512", "--baselines", "", *QUICK]) == 1
+    assert "cmask forward wrong: query 0" in capsys.readouterr().err
+
+
+def test_export_prints_or_writes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["export", "window", "json", "--seq-len", "1024"]) == 0
+    assert cm.from_spec(json.loads(capsys.readouterr().out)) == cm.window(255)
+    target = tmp_path / "mask.py"
+    assert cli.main(["export", "window", "python", "--seq-len", "1024", "-o", str(target)]) == 0
+    assert "cm.window(255" in target.read_text()
+
+
+def test_the_demo_does_the_whole_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without FlexAttention's CPU kernel, whose compiler takes longer than all the rest."""
+    monkeypatch.setattr(demo, "baselines_for", lambda device_type: ("sdpa-dense",))
+    small = demo.Size(512, 2, 16, "float32", "forward", 60.0, Rules(at_least=6, at_most=6, warmup_ms=0))
+    monkeypatch.setitem(demo.SIZES, "cpu", small)
+    said: list[str] = []
+    report = demo.run(tmp_path, device="cpu", say=said.append)
+    text = "\n".join(said)
+    assert [case.title for case in report.cases] == ["causal", "HSTU", "reward model, short answers", "CLEAR r=16"]
+    for case in report.cases:
+        assert case.entry("cmask", "forward").status == "ok"
+        assert case.entry("cmask", "forward").check.passed  # type: ignore[union-attr]
+        assert {c.baseline for c in case.comparisons("forward", baselines_only=True)} == {"sdpa-dense"}
+        assert case.title in text
+    assert "make lab" in said[-1]
+    assert Report.load(tmp_path / "report.json") == report
+    page = (tmp_path / "report.html").read_text()
+    assert page.count("<img class='map'") == 4
+    for name in ("causal", "hstu", "reward", "clear-r16"):
+        spec = json.loads((tmp_path / "exported" / f"{name}.json").read_text())
+        rebuilt = {"cm": cm}
+        exec((tmp_path / "exported" / f"{name}.py").read_text(), rebuilt)
+        assert cm.from_spec(spec) in [value for value in rebuilt.values() if isinstance(value, cm.Mask)]
+        assert "flex_attention" in (tmp_path / "exported" / f"{name}.flex.py").read_text()
+
+
+def test_the_doctor_looks_at_everything(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["doctor"]) == 0
+    out = capsys.readouterr().out
+    for words in ("Python", "torch", "Devices", "Backends on", "hopper", "portable", "Baselines", "flex-fa4"):
+        assert words in out
+    findings = {f.name: f for f in doctor.examine()}
+    assert findings["reference"].status == doctor.GOOD
+    if not torch.cuda.is_available():
+        assert findings["cpu"].status == doctor.GOOD
+        assert (findings["flex-fa4"].status, findings["flex-fa4"].detail) == (doctor.MISSING, "needs a CUDA GPU")
+
+
+def test_the_doctor_needs_no_pytorch(monkeypatch: pytest.MonkeyPatch) -> None:
+    find = doctor.importlib.util.find_spec
+    monkeypatch.setattr(doctor.importlib.util, "find_spec", lambda name: None if name == "torch" else find(name))
+    last = list(doctor.examine())[-1]
+    assert (last.status, last.name) == (doctor.MISSING, "PyTorch")
+    assert "pip install 'cmask-lab[gpu]'" in last.detail
