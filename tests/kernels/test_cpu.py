@@ -4,6 +4,7 @@ import pytest
 import torch
 from cmask_lab.kernels import cpu
 from cmask_lab.kernels.cpu import BACKEND
+from cmask_lab.kernels.cpu_rows import tile_rows
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -17,13 +18,15 @@ DTYPES = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
 @pytest.mark.parametrize("mask", families().values(), ids=families().keys())
 @pytest.mark.parametrize("tile", [(32, 32), (64, 128)], ids=str)
 def test_every_family(mask, tile):
-    check(BACKEND, cm.compile(mask, 150, tile=tile), Case(dtype=torch.float32))
+    check(BACKEND, cm.compile(mask, 150, tile=tile), Case(dtype=torch.float32, grad_lse=False))
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize(
     "case",
     [
+        Case(heads=4, kv_heads=2, head_dim=80, value_dim=80, grad_lse=False),
+        Case(heads=3, kv_heads=1, batch=2, sinks=True, grad_lse=False),
         Case(heads=4, kv_heads=2, head_dim=80, value_dim=96),
         Case(heads=3, kv_heads=1, batch=2),
         Case(scale=-0.3),
@@ -61,10 +64,11 @@ def test_masks_by_batch_and_head(kv_heads):
         check(BACKEND, cm.compile(mask, 130, tile=(64, 64)), Case(batch=2, heads=4, kv_heads=kv_heads, sinks=True))
 
 
-@pytest.mark.parametrize("scores", [1, 200, 5000])
+@pytest.mark.parametrize("scores", [1, 100, 2000])
 def test_pieces_of_any_size_give_the_same(scores, monkeypatch):
     monkeypatch.setattr(cpu, "SCORES_AT_ONCE", scores)
-    check(BACKEND, cm.compile(families()["grid"], 150, tile=(32, 32)), Case(heads=4, kv_heads=2, batch=2, sinks=True))
+    case = Case(heads=4, kv_heads=2, batch=2, sinks=True)
+    check(BACKEND, cm.compile(cm.window(9, 2), 45, tile=(32, 32)), case)
 
 
 @settings(max_examples=30)
@@ -87,6 +91,6 @@ def test_strides():
 
 def test_work_goes_with_the_visible_tiles():
     """Rows are cut so that each sees its window only: 3 of 64 tiles."""
-    (rows,) = cpu._tile_rows(cm.compile(cm.window(63), 4096, tile=(64, 64)))
+    (rows,) = tile_rows(cm.compile(cm.window(63), 4096, tile=(64, 64)))
     assert len(rows) == 64
     assert max(row.keys for row in rows) == 128
