@@ -25,7 +25,9 @@ class Hopper:
         if problem.head_dim != problem.value_dim:
             return f"needs equal head dimensions of keys and values, got {problem.head_dim} and {problem.value_dim}"
         if problem.head_dim > LARGEST_HEAD_DIM or problem.head_dim % 8:
-            return f"needs a head dimension of at most {LARGEST_HEAD_DIM} that is a multiple of 8, got {problem.head_dim}"
+            return (
+                f"needs a head dimension of at most {LARGEST_HEAD_DIM} that is a multiple of 8, got {problem.head_dim}"
+            )
         return None
 
 

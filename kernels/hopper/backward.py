@@ -15,8 +15,12 @@ For a query tile of ``BLOCK_Q`` rows a consumer computes, transposed so that the
     dV += Pᵀ dO      dK += dSᵀ Q
 
 and puts its half of dS into shared memory. When both halves are there, each consumer computes half of ``dQ = dS K`` (half the
-columns for head dimension 128, half the rows for 64) and adds it to the float32 gradient in global memory by a TMA reduction.
-The order of these additions varies from run to run; :mod:`query_gradient` has the variant in which it doesn't.
+columns for head dimension 128, half the rows for 64) and adds it to float32 sums in global memory, four numbers an
+instruction, in the order in which its registers hold them (:func:`finish_kernel` puts them right). The order of these
+additions varies from run to run; :mod:`query_gradient` has the variant in which it doesn't.
+
+What bounds the loop is shared memory as much as the tensor cores: a block of 64 queries moves about 300 KB through it, 2,400
+cycles at 128 bytes a cycle, and multiplies for 2,560. Sums that went through shared memory, too, made it 368 KB.
 
 Work items are those of the transposed descriptor (:mod:`schedule`): with grouped heads, the ``HEAD_GROUP`` records of the
 query heads that share a key head follow one another, and dK and dV are written after the last.
@@ -39,9 +43,6 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 
 from cmask_lab.compiler.compile import CompiledMask
 from cmask_lab.kernels.hopper.device import (
-    KEY_FREE,
-    TURN,
-    VALUE_FREE,
     barrier_arrive,
     barrier_sync,
     next_stage,
@@ -49,9 +50,8 @@ from cmask_lab.kernels.hopper.device import (
     weights_and_slope,
     where_visible,
 )
-from cmask_lab.kernels.hopper.gluon_names import partition_barrier, tma_reduce_add
+from cmask_lab.kernels.hopper.gluon_names import partition_barrier
 from cmask_lab.kernels.hopper.launch import (
-    accumulator_descriptor,
     padded_head_dim,
     programs_of,
     row_descriptor,
@@ -64,14 +64,20 @@ from cmask_lab.kernels.hopper.query_gradient import BLOCK_K, query_gradient_kern
 from cmask_lab.kernels.hopper.schedule import BACKWARD_TILE, ITEM_WORDS, backward_schedule, forward_schedule
 from cmask_lab.kernels.registry import Options
 
-QUERY_FREE = KEY_FREE
-"""First of two named barriers: stage of queries may be filled again."""
-GRAD_FREE = VALUE_FREE
-"""First of two: stage of output gradients may be filled again."""
 WORDS = gl.constexpr(ITEM_WORDS)
-PRODUCER_SYNC = gl.constexpr(2 * 128 + 32)
 STAGES = gl.constexpr(2)
 KV_TILE = gl.constexpr(128)
+DQ_BLOCK = gl.constexpr(64 * 64)
+"""Float32 sums in what one consumer adds to dQ at a time."""
+
+# Named barriers (see device.py for which are free), and how many threads meet at them.
+QUERY_FREE = gl.constexpr(5)
+"""First of two: a stage of queries may be filled again."""
+GRAD_FREE = gl.constexpr(7)
+"""First of two: a stage of output gradients may be filled again."""
+SCORE_GRAD_FULL = gl.constexpr(9)
+"""Both halves of dS are in shared memory."""
+WITH_PRODUCER = gl.constexpr(2 * 128 + 32)
 
 
 @gluon.jit
@@ -111,132 +117,163 @@ def _producer(
                     stop = gl.load(run_stop + run) * Q_TILE
                     run += 1
                 while start < stop:
-                    barrier_sync(QUERY_FREE + stage, PRODUCER_SYNC)
+                    barrier_sync(QUERY_FREE + stage, WITH_PRODUCER)
                     mbarrier.expect(query_full.index(stage), query_tma.block_type.nbytes + BLOCK_Q * 4)
                     tma.async_copy_global_to_shared(
                         query_tma, [batch, head, start, 0], query_full.index(stage), query_tiles.index(stage)
                     )
-                    tma.async_copy_global_to_shared(
-                        lse_tma, [head_index * q_rows + start], query_full.index(stage), lse_rows.index(stage)
-                    )
-                    barrier_sync(GRAD_FREE + stage, PRODUCER_SYNC)
+                    for part in gl.static_range(BLOCK_Q // 64):
+                        tma.async_copy_global_to_shared(
+                            lse_tma,
+                            [head_index * q_rows + start + part * 64],
+                            query_full.index(stage),
+                            lse_rows.index(stage * (BLOCK_Q // 64) + part),
+                        )
+                    barrier_sync(GRAD_FREE + stage, WITH_PRODUCER)
                     mbarrier.expect(grad_full.index(stage), grad_tma.block_type.nbytes + BLOCK_Q * 4)
                     tma.async_copy_global_to_shared(
                         grad_tma, [batch, head, start, 0], grad_full.index(stage), grad_tiles.index(stage)
                     )
-                    tma.async_copy_global_to_shared(
-                        delta_tma, [head_index * q_rows + start], grad_full.index(stage), delta_rows.index(stage)
-                    )
+                    for part in gl.static_range(BLOCK_Q // 64):
+                        tma.async_copy_global_to_shared(
+                            delta_tma,
+                            [head_index * q_rows + start + part * 64],
+                            grad_full.index(stage),
+                            delta_rows.index(stage * (BLOCK_Q // 64) + part),
+                        )
                     stage = (stage + 1) % STAGES
                     start += BLOCK_Q
 
 
 @gluon.jit
+def _add(sums, dq):
+    """Adds a 64×64 accumulator to 4,096 sums in memory, in the order of its registers: no data moves between threads.
+
+    A thread has, for each of eight octets of columns, four numbers: columns 2 w and 2 w + 1 of rows r and r + 8.
+    """
+    by_register = gl.permute(gl.reshape(dq, [4, 2, 8, 8, 4, 2]), [3, 0, 2, 4, 1, 5])  # octet, warp, r, w, row, column
+    values = gl.reshape(by_register, [8, 128, 4])
+    layout: gl.constexpr = values.type.layout
+    octet = gl.arange(0, 8, gl.SliceLayout(1, gl.SliceLayout(2, layout)))
+    thread = gl.arange(0, 128, gl.SliceLayout(0, gl.SliceLayout(2, layout)))
+    four = gl.arange(0, 4, gl.SliceLayout(0, gl.SliceLayout(1, layout)))
+    place = octet[:, None, None] * 512 + thread[None, :, None] * 4 + four[None, None, :]
+    gl.atomic_add(sums + place, values, sem="relaxed")
+
+
+@gluon.jit
+def _query_gradient(score_grads, key_half, CONSUMER: gl.constexpr, HEAD_DIM: gl.constexpr):
+    """Starts this consumer's half of dS K, 64×64: half the columns for head dimension 128, half the rows for 64."""
+    layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, 64, 16])
+    rows = score_grads.permute((1, 0))
+    if HEAD_DIM == 64:
+        rows = rows.slice(CONSUMER * 64, 64, dim=0)
+    zeros = gl.zeros([64, 64], gl.float32, layout)
+    return warpgroup_mma(rows, key_half, zeros, use_acc=False, is_async=True)
+
+
+@gluon.jit
 def _step(
-    dq_tma, own_keys, own_values, key_half, query_tiles, grad_tiles, lse_rows, delta_rows, score_grads, dq_tile,
-    query_full, grad_full, stage, phase, head_index, query_start, dk, dv, score_scale, tanh_scale, masked, words,
+    dq_sums, own_keys, own_values, key_half, query_tiles, grad_tiles, lse_rows, delta_rows, score_grads,
+    query_full, grad_full, stage, phase, dk, dv, score_scale, tanh_scale, masked, words,
     CONSUMER: gl.constexpr, BLOCK_Q: gl.constexpr, HEAD_DIM: gl.constexpr, SOFTMAX: gl.constexpr, SOFTCAP: gl.constexpr,
     WITH_DQ: gl.constexpr,
 ):  # fmt: skip
-    """One block of queries: adds to dk and dv, and to dQ in global memory."""
-    scores_layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, BLOCK_Q, 16])
+    """One block of queries, 64 at a time: adds to dk and dv, and to the sums of dQ."""
+    scores_layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, 64, 16])
     out_layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, HEAD_DIM, 16])
-    dq_layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, 64, 16])
     operand: gl.constexpr = gl.DotOperandLayout(operand_index=0, parent=out_layout, k_width=2)
     per_query: gl.constexpr = gl.SliceLayout(0, scores_layout)
+    PARTS: gl.constexpr = BLOCK_Q // 64
     dtype: gl.constexpr = query_tiles.dtype
-    query = query_tiles.index(stage)
-    grad = grad_tiles.index(stage)
-    zeros = gl.zeros([64, BLOCK_Q], gl.float32, scores_layout)
+    zeros = gl.zeros([64, 64], gl.float32, scores_layout)
+    own_score_grads = score_grads.index(stage).slice(CONSUMER * 64, 64, dim=0)
 
-    mbarrier.wait(query_full.index(stage), phase)
-    scores = warpgroup_mma(own_keys, query.permute((1, 0)), zeros, use_acc=False, is_async=True)
-    mbarrier.wait(grad_full.index(stage), phase)
-    weight_grads = warpgroup_mma(own_values, grad.permute((1, 0)), zeros, use_acc=False, is_async=True)
-    lse = lse_rows.index(stage).load(per_query)
-    scores = warpgroup_mma_wait(1, deps=(scores,))
-    weights, slope = weights_and_slope(scores, lse[None, :], score_scale, tanh_scale, SOFTMAX, SOFTCAP)
-    if masked != 0:
-        weights = where_visible(weights, words, 0.0)
-        slope = where_visible(slope, words, 0.0)
-    weights = weights.to(dtype)
-    delta = delta_rows.index(stage).load(per_query)
-    weight_grads = warpgroup_mma_wait(0, deps=(weight_grads,))
-    if SOFTMAX:
-        weight_grads = weight_grads - delta[None, :]
-    score_grad = (slope * weight_grads).to(dtype)
-    dv = warpgroup_mma(gl.convert_layout(weights, operand), grad, dv, is_async=True)
-    score_grad_operand = gl.convert_layout(score_grad, operand)
-    if WITH_DQ:
-        score_grads.index(stage).slice(CONSUMER * 64, 64, dim=0).store(score_grad)
-        fence_async_shared()
-        tma.store_wait(0)
-        # Both halves of dS are written, and the last addition to dQ has left dq_tile.
-        barrier_sync(TURN, 256)
-        all_score_grads = score_grads.index(stage).permute((1, 0))
-        if HEAD_DIM == 64:
-            all_score_grads = all_score_grads.slice(CONSUMER * 64, 64, dim=0)
-        dq_zeros = gl.zeros([64, 64], gl.float32, dq_layout)
-        dq = warpgroup_mma(all_score_grads, key_half, dq_zeros, use_acc=False, is_async=True)
-        dk = warpgroup_mma(score_grad_operand, query, dk, is_async=True)
-        dv, dq = warpgroup_mma_wait(1, deps=(dv, dq))
-        barrier_arrive(GRAD_FREE + stage, PRODUCER_SYNC)
-        dq_tile.store(dq)
-        fence_async_shared()
-        partition_barrier()
-        if HEAD_DIM == 64:
-            tma_reduce_add(dq_tma, [head_index, query_start + CONSUMER * 64, 0], dq_tile)
+    for part in gl.static_range(PARTS):
+        query = query_tiles.index(stage).slice(part * 64, 64, dim=0)
+        grad = grad_tiles.index(stage).slice(part * 64, 64, dim=0)
+        if part == 0:
+            mbarrier.wait(query_full.index(stage), phase)
+        scores = warpgroup_mma(own_keys, query.permute((1, 0)), zeros, use_acc=False, is_async=True)
+        if part == 0:
+            mbarrier.wait(grad_full.index(stage), phase)
+        weight_grads = warpgroup_mma(own_values, grad.permute((1, 0)), zeros, use_acc=False, is_async=True)
+        lse = lse_rows.index(stage * PARTS + part).load(per_query)
+        if part == 0:
+            scores = warpgroup_mma_wait(1, deps=(scores,))
         else:
-            tma_reduce_add(dq_tma, [head_index, query_start, CONSUMER * 64], dq_tile)
+            scores, dk, dv, weights16, score_grad16 = warpgroup_mma_wait(
+                1, deps=(scores, dk, dv, weights16, score_grad16)
+            )
+        weights, slope = weights_and_slope(scores, lse[None, :], score_scale, tanh_scale, SOFTMAX, SOFTCAP, dtype)
+        if masked != 0:
+            weights = where_visible(weights, words, 0.0)
+            slope = where_visible(slope, words, 0.0)
+        words = words >> 16  # a word holds 16 bits of each 64 queries
+        weights16 = gl.convert_layout(weights.to(dtype), operand)
+        delta = delta_rows.index(stage * PARTS + part).load(per_query)
+        weight_grads = warpgroup_mma_wait(0, deps=(weight_grads,))
+        if SOFTMAX:
+            weight_grads = weight_grads - delta[None, :]
+        score_grad = (slope * weight_grads).to(dtype)
+        score_grad16 = gl.convert_layout(score_grad, operand)
+        dv = warpgroup_mma(weights16, grad, dv, is_async=True)
+        if WITH_DQ:
+            # Two buffers in turn: the other consumer can't still read this one, or it had not passed the last barrier.
+            own_score_grads.slice(part * 64, 64, dim=1).store(score_grad)
+        if part + 1 < PARTS:
+            dk = warpgroup_mma(score_grad16, query, dk, is_async=True)
+    if WITH_DQ:
+        fence_async_shared()
+        barrier_sync(SCORE_GRAD_FULL, 256)
+        dq = _query_gradient(score_grads.index(stage), key_half, CONSUMER, HEAD_DIM)
+        dk = warpgroup_mma(score_grad16, query, dk, is_async=True)
+        dq, dv, weights16 = warpgroup_mma_wait(1, deps=(dq, dv, weights16))
+        barrier_arrive(GRAD_FREE + stage, WITH_PRODUCER)
+        _add(dq_sums, dq)
     else:
-        dk = warpgroup_mma(score_grad_operand, query, dk, is_async=True)
-        dv = warpgroup_mma_wait(1, deps=(dv,))
-        barrier_arrive(GRAD_FREE + stage, PRODUCER_SYNC)
-    dk, score_grad_operand = warpgroup_mma_wait(0, deps=(dk, score_grad_operand))
-    barrier_arrive(QUERY_FREE + stage, PRODUCER_SYNC)
-    return dk, dv
+        dk = warpgroup_mma(score_grad16, query, dk, is_async=True)
+        dv, weights16 = warpgroup_mma_wait(1, deps=(dv, weights16))
+        barrier_arrive(GRAD_FREE + stage, WITH_PRODUCER)
+    dk, score_grad16 = warpgroup_mma_wait(0, deps=(dk, score_grad16))
+    barrier_arrive(QUERY_FREE + stage, WITH_PRODUCER)
+    return dk, dv, words
 
 
 @gluon.jit
 def _consumer(
-    dq_tma, dk_tma, dv_tma, query_tiles, grad_tiles, key_tile, value_tile, lse_rows, delta_rows, score_grads, dq_tiles,
-    kv_full, kv_free, query_full, grad_full, program_items, items, partial_tile, partial_pattern, run_start, run_stop,
-    patterns, score_scale, tanh_scale, dk_scale, dv_scale, heads,
+    dq_sum, dk_tma, dv_tma, query_tiles, grad_tiles, key_tile, value_tile, lse_rows, delta_rows, score_grads,
+    dk_tiles, dv_tiles, kv_full, kv_free, query_full, grad_full,
+    program_items, items, partial_tile, partial_pattern, run_start, run_stop, patterns,
+    score_scale, tanh_scale, dk_scale, dv_scale, q_rows,
     CONSUMER: gl.constexpr, Q_TILE: gl.constexpr, BLOCK_Q: gl.constexpr, HEAD_DIM: gl.constexpr,
     HEAD_GROUP: gl.constexpr, SOFTMAX: gl.constexpr, SOFTCAP: gl.constexpr, WITH_DQ: gl.constexpr,
 ):  # fmt: skip
-    scores_layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, BLOCK_Q, 16])
+    scores_layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, 64, 16])
     out_layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, HEAD_DIM, 16])
     dtype: gl.constexpr = query_tiles.dtype
     rows = CONSUMER * 64 + gl.arange(0, 64, gl.SliceLayout(1, scores_layout))
     own_keys = key_tile.slice(CONSUMER * 64, 64, dim=0)
     own_values = value_tile.slice(CONSUMER * 64, 64, dim=0)
-    if HEAD_DIM == 64:
-        key_half = key_tile
-    else:
+    key_half = key_tile
+    if HEAD_DIM == 128:
         key_half = key_tile.slice(CONSUMER * 64, 64, dim=1)
-    dq_tile = dq_tiles.index(CONSUMER)
-    # After the loop the same memory stages dK and dV for their TMA stores.
-    stage_layout: gl.constexpr = gl.NVMMASharedLayout(128, 16, 2)
-    dk_stage = dq_tiles.index(CONSUMER)._reinterpret(dtype, [64, HEAD_DIM], stage_layout)
-    dv_stage = score_grads.index(CONSUMER)._reinterpret(dtype, [64, HEAD_DIM], stage_layout)
-
     for s in gl.static_range(STAGES):
-        barrier_arrive(QUERY_FREE + s, PRODUCER_SYNC)
-        barrier_arrive(GRAD_FREE + s, PRODUCER_SYNC)
+        barrier_arrive(QUERY_FREE + s, WITH_PRODUCER)
+        barrier_arrive(GRAD_FREE + s, WITH_PRODUCER)
     stage = 0
     phase = 0
     kv_phase = 0
     for item in range(gl.load(program_items + gl.program_id(0)), gl.load(program_items + gl.program_id(0) + 1)):
         first = items + item * (HEAD_GROUP * WORDS)
-        key_start = gl.load(first)
         dk = gl.zeros([64, HEAD_DIM], gl.float32, out_layout)
         dv = gl.zeros([64, HEAD_DIM], gl.float32, out_layout)
         mbarrier.wait(kv_full, kv_phase)
         kv_phase ^= 1
         for member in range(HEAD_GROUP):
             record = first + member * WORDS
-            head_index = gl.load(record + 1)
+            # A block of BLOCK_Q rows has two blocks of sums, one a consumer.
+            head_sums = dq_sum + gl.load(record + 1).to(gl.int64) * (q_rows * HEAD_DIM) + CONSUMER * DQ_BLOCK
             partial = gl.load(record + 2)
             partials = gl.load(record + 3)
             run = gl.load(record + 4)
@@ -245,7 +282,7 @@ def _consumer(
             for t in range(partials + runs):
                 masked = (t < partials).to(gl.int32)
                 words = pattern_words(
-                    patterns, gl.load(partial_pattern + (partial + t) * masked), rows, KV_TILE, scores_layout, BLOCK_Q
+                    patterns, gl.load(partial_pattern + (partial + t) * masked), rows, KV_TILE, scores_layout, 64
                 )
                 if masked != 0:
                     start = gl.load(partial_tile + partial + t) * Q_TILE
@@ -254,32 +291,32 @@ def _consumer(
                     start = gl.load(run_start + run + t - partials) * Q_TILE
                     stop = gl.load(run_stop + run + t - partials) * Q_TILE
                 for query_start in range(start, stop, BLOCK_Q):
-                    dk, dv = _step(
-                        dq_tma, own_keys, own_values, key_half, query_tiles, grad_tiles, lse_rows, delta_rows,
-                        score_grads, dq_tile, query_full, grad_full, stage, phase, head_index, query_start, dk, dv,
+                    dk, dv, words = _step(
+                        head_sums + query_start * HEAD_DIM, own_keys, own_values, key_half, query_tiles, grad_tiles,
+                        lse_rows, delta_rows, score_grads, query_full, grad_full, stage, phase, dk, dv,
                         score_scale, tanh_scale, masked, words,
                         CONSUMER, BLOCK_Q, HEAD_DIM, SOFTMAX, SOFTCAP, WITH_DQ,
                     )  # fmt: skip
-                    words = words >> (BLOCK_Q // 4)
                     stage, phase = next_stage(stage, phase, STAGES)
         mbarrier.arrive(kv_free, count=1)
         tma.store_wait(0)
-        # The other consumer has read the last dS.
-        barrier_sync(TURN + 1, 256)
-        dk_stage.store((dk * dk_scale).to(dtype))
-        dv_stage.store((dv * dv_scale).to(dtype))
+        partition_barrier()
+        dk_tile = dk_tiles.index(CONSUMER)
+        dv_tile = dv_tiles.index(CONSUMER)
+        dk_tile.store((dk * dk_scale).to(dtype))
+        dv_tile.store((dv * dv_scale).to(dtype))
         fence_async_shared()
         partition_barrier()
+        key_start = gl.load(first) + CONSUMER * 64
         kv_head_index = gl.load(first + 1) // HEAD_GROUP
-        tma.async_copy_shared_to_global(dk_tma, [kv_head_index, key_start + CONSUMER * 64, 0], dk_stage)
-        tma.async_copy_shared_to_global(dv_tma, [kv_head_index, key_start + CONSUMER * 64, 0], dv_stage)
-        tma.store_wait(0)
-        barrier_sync(TURN + 1, 256)
+        tma.async_copy_shared_to_global(dk_tma, [kv_head_index, key_start, 0], dk_tile)
+        tma.async_copy_shared_to_global(dv_tma, [kv_head_index, key_start, 0], dv_tile)
+    tma.store_wait(0)
 
 
 @gluon.jit(do_not_specialize=["heads"])
 def backward_kernel(
-    query_tma, grad_tma, key_tma, value_tma, lse_tma, delta_tma, dq_tma, dk_tma, dv_tma,
+    query_tma, grad_tma, key_tma, value_tma, lse_tma, delta_tma, dq_sum, dk_tma, dv_tma,
     program_items, items, partial_tile, partial_pattern, run_start, run_stop, patterns,
     score_scale, tanh_scale, dk_scale, dv_scale, heads, q_rows,
     Q_TILE: gl.constexpr, BLOCK_Q: gl.constexpr, HEAD_DIM: gl.constexpr, HEAD_GROUP: gl.constexpr,
@@ -288,16 +325,16 @@ def backward_kernel(
     """Shared memory, barriers, and the split into partitions. See :func:`backward` for the arguments."""
     dtype: gl.constexpr = query_tma.dtype
     tile_layout: gl.constexpr = gl.NVMMASharedLayout(128, 16, 2)
-    dq_layout: gl.constexpr = gl.NVMMASharedLayout(128, 32, 2)
     barrier_layout: gl.constexpr = mbarrier.MBarrierLayout()
     key_tile = gl.allocate_shared_memory(dtype, [KV_TILE, HEAD_DIM], tile_layout)
     value_tile = gl.allocate_shared_memory(dtype, [KV_TILE, HEAD_DIM], tile_layout)
     query_tiles = gl.allocate_shared_memory(dtype, [STAGES, BLOCK_Q, HEAD_DIM], tile_layout)
     grad_tiles = gl.allocate_shared_memory(dtype, [STAGES, BLOCK_Q, HEAD_DIM], tile_layout)
     score_grads = gl.allocate_shared_memory(dtype, [STAGES, KV_TILE, BLOCK_Q], tile_layout)
-    dq_tiles = gl.allocate_shared_memory(gl.float32, [2, 64, 64], dq_layout)
-    lse_rows = gl.allocate_shared_memory(gl.float32, [STAGES, BLOCK_Q], lse_tma.layout)
-    delta_rows = gl.allocate_shared_memory(gl.float32, [STAGES, BLOCK_Q], lse_tma.layout)
+    dk_tiles = gl.allocate_shared_memory(dtype, [2, 64, HEAD_DIM], tile_layout)
+    dv_tiles = gl.allocate_shared_memory(dtype, [2, 64, HEAD_DIM], tile_layout)
+    lse_rows = gl.allocate_shared_memory(gl.float32, [STAGES * BLOCK_Q // 64, 64], lse_tma.layout)
+    delta_rows = gl.allocate_shared_memory(gl.float32, [STAGES * BLOCK_Q // 64, 64], lse_tma.layout)
     kv_full = gl.allocate_shared_memory(gl.int64, [1], barrier_layout)
     kv_free = gl.allocate_shared_memory(gl.int64, [1], barrier_layout)
     query_full = gl.allocate_shared_memory(gl.int64, [STAGES, 1], barrier_layout)
@@ -310,15 +347,17 @@ def backward_kernel(
     fence_async_shared()
     gl.warp_specialize([
         (_consumer, (
-            dq_tma, dk_tma, dv_tma, query_tiles, grad_tiles, key_tile, value_tile, lse_rows, delta_rows, score_grads,
-            dq_tiles, kv_full, kv_free, query_full, grad_full, program_items, items, partial_tile, partial_pattern,
-            run_start, run_stop, patterns, score_scale, tanh_scale, dk_scale, dv_scale, heads,
+            dq_sum, dk_tma, dv_tma, query_tiles, grad_tiles, key_tile, value_tile, lse_rows, delta_rows, score_grads,
+            dk_tiles, dv_tiles, kv_full, kv_free, query_full, grad_full,
+            program_items, items, partial_tile, partial_pattern, run_start, run_stop, patterns,
+            score_scale, tanh_scale, dk_scale, dv_scale, q_rows,
             0, Q_TILE, BLOCK_Q, HEAD_DIM, HEAD_GROUP, SOFTMAX, SOFTCAP, WITH_DQ,
         )),
         (_consumer, (
-            dq_tma, dk_tma, dv_tma, query_tiles, grad_tiles, key_tile, value_tile, lse_rows, delta_rows, score_grads,
-            dq_tiles, kv_full, kv_free, query_full, grad_full, program_items, items, partial_tile, partial_pattern,
-            run_start, run_stop, patterns, score_scale, tanh_scale, dk_scale, dv_scale, heads,
+            dq_sum, dk_tma, dv_tma, query_tiles, grad_tiles, key_tile, value_tile, lse_rows, delta_rows, score_grads,
+            dk_tiles, dv_tiles, kv_full, kv_free, query_full, grad_full,
+            program_items, items, partial_tile, partial_pattern, run_start, run_stop, patterns,
+            score_scale, tanh_scale, dk_scale, dv_scale, q_rows,
             1, Q_TILE, BLOCK_Q, HEAD_DIM, HEAD_GROUP, SOFTMAX, SOFTCAP, WITH_DQ,
         )),
         (_producer, (
@@ -329,7 +368,7 @@ def backward_kernel(
     ], [4, 1], [240, 24])  # fmt: skip
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["heads", "q_len", "lse_batch", "lse_head", "lse_row"])
 def prepare_kernel(
     out, grad_out, grad_lse, lse, base2_lse, delta, dq, heads, q_len, q_rows, head_dim,
     out_batch, out_head, out_row, grad_batch, grad_head, grad_row, grad_column, lse_batch, lse_head, lse_row,
@@ -363,22 +402,28 @@ def prepare_kernel(
         tl.store(dq + line[:, None] * HEAD_DIM + columns[None, :], tl.zeros([ROWS, HEAD_DIM], tl.float32), cells)
 
 
-@triton.jit
-def finish_kernel(
-    dq_sum, dq, scale, q_len, q_rows, head_dim, HEAD_DIM: tl.constexpr, ROWS: tl.constexpr
-):  # fmt: skip
-    """dQ in the dtype of Q: the float32 sums times the scale."""
-    row_blocks = tl.cdiv(q_len, ROWS)
-    head_index = (tl.program_id(0) // row_blocks).to(tl.int64)
-    rows = tl.program_id(0) % row_blocks * ROWS + tl.arange(0, ROWS)
-    columns = tl.arange(0, HEAD_DIM)
-    cells = (rows < q_len)[:, None] & (columns < head_dim)[None, :]
-    sums = tl.load(dq_sum + ((head_index * q_rows + rows) * HEAD_DIM)[:, None] + columns[None, :], cells, 0.0)
+@triton.jit(do_not_specialize=["q_len"])
+def finish_kernel(dq_sum, dq, scale, q_len, q_rows, head_dim, HEAD_DIM: tl.constexpr):
+    """dQ in the dtype of Q, 64 rows and 64 columns a program: sums from the order of :func:`_add`, times the scale."""
+    blocks = q_rows // 64 * (HEAD_DIM // 64)
+    head_index = (tl.program_id(0) // blocks).to(tl.int64)
+    block = tl.program_id(0) % blocks
+    sums = tl.load(dq_sum + head_index * q_rows * HEAD_DIM + block * 4096 + tl.arange(0, 4096))
+    by_register = tl.reshape(sums, [8, 4, 8, 4, 2, 2])  # octet, warp, r, w, row, column
+    cells = tl.reshape(tl.permute(by_register, [1, 4, 2, 0, 3, 5]), [64, 64])
+    rows = block // (HEAD_DIM // 64) * 64 + tl.arange(0, 64)
+    columns = block % (HEAD_DIM // 64) * 64 + tl.arange(0, 64)
     target = dq + ((head_index * q_len + rows) * head_dim)[:, None] + columns[None, :]
-    tl.store(target, (sums * scale).to(dq.dtype.element_ty), cells)
+    inside = (rows < q_len)[:, None] & (columns < head_dim)[None, :]
+    tl.store(target, (cells * scale).to(dq.dtype.element_ty), inside)
 
 
 PREPARE_ROWS = 64
+
+
+def block_q(head_dim: int) -> int:
+    """Queries in a block: as many as leave the accumulators in registers."""
+    return 64 if head_dim == 128 else 128
 
 
 def backward(
@@ -411,7 +456,7 @@ def backward(
     q_rows = -(-q_len // 128) * 128
     base2_lse = torch.empty((batch * heads, q_rows), dtype=torch.float32, device=device)
     delta = torch.empty_like(base2_lse)
-    dq_sum = base2_lse.view(batch * heads, -1, 64)  # stands in where nothing is summed
+    dq_sum = base2_lse  # stands in where nothing is summed
     if with_dq:
         dq_sum = torch.empty((batch * heads, q_rows, head_dim), dtype=torch.float32, device=device)
     prepare_kernel[(batch * heads * (q_rows // PREPARE_ROWS),)](
@@ -429,16 +474,16 @@ def backward(
     if options.scale <= 0:
         query, options = with_positive_scale(query, options)
     score_scale, tanh_scale = score_scales(options)
-    block_q = 64 if head_dim == 128 else 128
+    rows = block_q(head_dim)
     work = backward_schedule(compiled, batch, heads, kv_heads, programs_of(device))
     backward_kernel[(work.programs,)](
-        tile_descriptor(query, block_q),
-        tile_descriptor(grad_out, block_q),
+        tile_descriptor(query, rows),
+        tile_descriptor(grad_out, rows),
         tile_descriptor(key, KV_TILE.value),
         tile_descriptor(value, KV_TILE.value),
-        row_descriptor(base2_lse, block_q),
-        row_descriptor(delta, block_q),
-        accumulator_descriptor(dq_sum),
+        row_descriptor(base2_lse, 64),
+        row_descriptor(delta, 64),
+        dq_sum,
         tile_descriptor(dk.view(batch * kv_heads, kv_len, real_dim), 64),
         tile_descriptor(dv.view(batch * kv_heads, kv_len, real_dim), 64),
         *work.arrays(),
@@ -449,7 +494,7 @@ def backward(
         heads,
         q_rows,
         Q_TILE=BACKWARD_TILE[0],
-        BLOCK_Q=block_q,
+        BLOCK_Q=rows,
         HEAD_DIM=head_dim,
         HEAD_GROUP=heads // kv_heads,
         SOFTMAX=softmax,
@@ -458,8 +503,8 @@ def backward(
         num_warps=4,
     )
     if with_dq:
-        finish_kernel[(batch * heads * -(-q_len // PREPARE_ROWS),)](
-            dq_sum, dq, dq_scale, q_len, q_rows, real_dim, HEAD_DIM=head_dim, ROWS=PREPARE_ROWS
+        finish_kernel[(dq_sum.numel() // DQ_BLOCK.value,)](
+            dq_sum, dq, dq_scale, q_len, q_rows, real_dim, HEAD_DIM=head_dim
         )
         return dq, dk, dv, dsinks
     work = forward_schedule(compiled, batch, heads, programs_of(device), tiles=(BACKWARD_TILE,))

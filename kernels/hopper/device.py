@@ -21,12 +21,6 @@ VALUE_FREE = gl.constexpr(9)
 """First of up to four: stage of values may be filled again (in backward: of output gradients)."""
 TURN = gl.constexpr(13)
 """First of two: a warpgroup's turn to use the tensor cores (in backward: dS is complete, dS may be overwritten)."""
-_PIN = gl.constexpr(
-    "{.reg .pred p; .reg .f32 a, b; add.f32 a, $4, $5; add.f32 b, $6, $7; add.f32 a, a, b; "
-    "setp.gt.f32 p, a, 0f7149F2CA; @p bar.arrive 15, 256; "
-    "mov.b32 $0, $4; mov.b32 $1, $5; mov.b32 $2, $6; mov.b32 $3, $7;}"
-)
-"""Four sums in, the same four out; an arrival at barrier 15, which nothing else uses, if they add up to more than 1e30."""
 
 
 @gluon.jit
@@ -46,38 +40,41 @@ def barrier_arrive(number, threads: gl.constexpr):
 
 
 @gluon.jit
-def pin_before(sums):
-    """Returns ``sums`` (float32, each below 1e30), which must then be computed before any later barrier or wgmma wait.
-
-    The wait for a wgmma names no registers, so ptxas sinks the exponentials below it, where they no longer overlap with the
-    tensor cores (497 instead of 612 TFLOP/s on an H200, 2026-12-01). A barrier arrival can't be moved past the wait; this
-    one depends on the sums and is never taken, in a way that ptxas can't prove.
-    """
-    return gl.inline_asm_elementwise(
-        _PIN, "=f,=f,=f,=f,f,f,f,f", [sums], gl.float32, is_pure=False, pack=4
+def exact_tanh(x):
+    """``tanh`` to about float32's precision: two instructions of the special-function unit."""
+    doubled = gl.exp2(x * 2.8853900817779268)  # e^2x
+    reciprocal = gl.inline_asm_elementwise(
+        "rcp.approx.ftz.f32 $0, $1;", "=f,f", [1.0 + doubled], gl.float32, is_pure=True, pack=1
     )
+    return 1.0 - 2.0 * reciprocal
 
 
 @gluon.jit
-def fast_tanh(x):
-    """``tanh`` by the special-function unit; absolute error at most 2^-11, below that of a bfloat16."""
-    return gl.inline_asm_elementwise("tanh.approx.f32 $0, $1;", "=f,f", [x], gl.float32, is_pure=True, pack=1)
+def sigmoid_of_twice(half, dtype: gl.constexpr):
+    """``sigmoid(2 · half) = (1 + tanh(half)) / 2`` with an absolute error of at most 2^-12 for bfloat16: one instruction."""
+    if dtype == gl.bfloat16:
+        tanh = gl.inline_asm_elementwise("tanh.approx.f32 $0, $1;", "=f,f", [half], gl.float32, is_pure=True, pack=1)
+    else:
+        tanh = exact_tanh(half)
+    return 0.5 + 0.5 * tanh
 
 
 @gluon.jit
-def weights_and_slope(scores, lse, score_scale, tanh_scale, SOFTMAX: gl.constexpr, SOFTCAP: gl.constexpr):
+def weights_and_slope(
+    scores, lse, score_scale, tanh_scale, SOFTMAX: gl.constexpr, SOFTCAP: gl.constexpr, dtype: gl.constexpr
+):
     """For the backward pass: the weights, and by what a gradient of the weights becomes one of the (scaled) scores.
 
     For the softmax that factor is the weight itself (the gradient has delta taken off); ``lse`` is in base 2.
     """
     if SOFTCAP:
-        scores = fast_tanh(scores * tanh_scale)
+        scores = exact_tanh(scores * tanh_scale)
     if SOFTMAX:
         weights = gl.exp2(scores * score_scale - lse)
         slope = weights
     else:
         half = scores * score_scale
-        sigmoid = 0.5 + 0.5 * fast_tanh(half)
+        sigmoid = sigmoid_of_twice(half, dtype)
         weights = 2.0 * half * sigmoid
         slope = sigmoid + weights * (1.0 - sigmoid)
     if SOFTCAP:
@@ -86,9 +83,13 @@ def weights_and_slope(scores, lse, score_scale, tanh_scale, SOFTMAX: gl.constexp
 
 
 @gluon.jit
-def pattern_words(patterns, number, rows, PATTERN_ROWS: gl.constexpr, scores_layout: gl.constexpr, COLUMNS: gl.constexpr):
+def pattern_words(
+    patterns, number, rows, PATTERN_ROWS: gl.constexpr, scores_layout: gl.constexpr, COLUMNS: gl.constexpr
+):
     """The words of ``rows`` of pattern ``number``: int32 ``(64, 4)``, one word for each row that a thread owns."""
-    quads: gl.constexpr = gl.reshape(gl.zeros([64, COLUMNS], gl.float32, scores_layout), [64, COLUMNS // 8, 4, 2]).type.layout
+    quads: gl.constexpr = gl.reshape(
+        gl.zeros([64, COLUMNS], gl.float32, scores_layout), [64, COLUMNS // 8, 4, 2]
+    ).type.layout
     words: gl.constexpr = gl.SliceLayout(1, gl.SliceLayout(3, quads))
     row = gl.convert_layout(rows, gl.SliceLayout(1, words))
     word = gl.arange(0, 4, gl.SliceLayout(0, words))

@@ -33,15 +33,14 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 from cmask_lab.compiler.compile import CompiledMask
 from cmask_lab.kernels.hopper.device import (
     KEY_FREE,
-    TURN,
     VALUE_FREE,
     barrier_arrive,
     barrier_sync,
-    fast_tanh,
+    exact_tanh,
     next_stage,
     partial_row_sums,
     pattern_words,
-    pin_before,
+    sigmoid_of_twice,
     where_visible,
 )
 from cmask_lab.kernels.hopper.gluon_names import partition_barrier
@@ -55,7 +54,13 @@ from cmask_lab.kernels.hopper.launch import (
     tma_ready,
     with_positive_scale,
 )
-from cmask_lab.kernels.hopper.schedule import ITEM_WORDS, forward_schedule
+from cmask_lab.kernels.hopper.schedule import (
+    FORWARD_TILES,
+    ITEM_WORDS,
+    THREE_CONSUMERS,
+    forward_schedule,
+    three_consumers,
+)
 from cmask_lab.kernels.registry import Options
 
 LOWEST_MAX = gl.constexpr(-1.0e29)
@@ -116,14 +121,15 @@ def _producer(
 
 @gluon.jit
 def _weights(
-    scores, row_max, score_scale, tanh_scale, words, MASKED: gl.constexpr, SOFTMAX: gl.constexpr, SOFTCAP: gl.constexpr
+    scores, row_max, score_scale, tanh_scale, words,
+    MASKED: gl.constexpr, SOFTMAX: gl.constexpr, SOFTCAP: gl.constexpr, dtype: gl.constexpr,
 ):  # fmt: skip
     """Scores of a tile to weights: the unnormalised softmax with its new running maximum, or SiLU.
 
     Returns weights, the new maximum, and the factor by which what was summed under the old maximum shrinks.
     """
     if SOFTCAP:
-        scores = fast_tanh(scores * tanh_scale)
+        scores = exact_tanh(scores * tanh_scale)
     if SOFTMAX:
         if MASKED:
             scores = where_visible(scores, words, float("-inf"))
@@ -131,9 +137,8 @@ def _weights(
         shrink = gl.exp2(row_max - new_max)
         weights = gl.exp2(scores * score_scale - new_max[:, None])
     else:
-        # silu(x) = x · sigmoid(x) = h + h · tanh(h) with h = x / 2, which is already in score_scale.
-        half = scores * score_scale
-        weights = half + half * fast_tanh(half)
+        half = scores * score_scale  # of what SiLU is taken of
+        weights = 2.0 * half * sigmoid_of_twice(half, dtype)
         if MASKED:
             weights = where_visible(weights, words, 0.0)
         new_max = row_max
@@ -145,15 +150,13 @@ def _weights(
 def _step(
     query, key_tiles, value_tiles, key_full, value_full, stage, phase, before, before_phase,
     out, weights, row_max, row_sum, score_scale, tanh_scale, words,
-    MASKED: gl.constexpr, CONSUMER: gl.constexpr, CONSUMERS: gl.constexpr, KV_TILE: gl.constexpr,
+    MASKED: gl.constexpr, CONSUMERS: gl.constexpr, KV_TILE: gl.constexpr,
     SOFTMAX: gl.constexpr, SOFTCAP: gl.constexpr, scores_layout: gl.constexpr, out_layout: gl.constexpr,
 ):  # fmt: skip
     """Scores and weights of the tile in ``stage``; output of the tile in stage ``before``, whose weights came in."""
     threads: gl.constexpr = CONSUMERS * 128 + 32
     operand: gl.constexpr = gl.DotOperandLayout(operand_index=0, parent=out_layout, k_width=2)
     mbarrier.wait(key_full.index(stage), phase)
-    if CONSUMERS == 2:
-        barrier_sync(TURN + CONSUMER, 256)
     scores = warpgroup_mma(
         query,
         key_tiles.index(stage).permute((1, 0)),
@@ -163,15 +166,13 @@ def _step(
     )
     mbarrier.wait(value_full.index(before), before_phase)
     out = warpgroup_mma(weights, value_tiles.index(before), out, is_async=True)
-    if CONSUMERS == 2:
-        barrier_arrive(TURN + 1 - CONSUMER, 256)
     scores = warpgroup_mma_wait(1, deps=(scores,))
     barrier_arrive(KEY_FREE + stage, threads)
     new_weights, row_max, shrink = _weights(
-        scores, row_max, score_scale, tanh_scale, words, MASKED, SOFTMAX, SOFTCAP
+        scores, row_max, score_scale, tanh_scale, words, MASKED, SOFTMAX, SOFTCAP, weights.dtype
     )
     if SOFTMAX:
-        sums = pin_before(partial_row_sums(new_weights))
+        sums = partial_row_sums(new_weights)
         row_sum = row_sum * gl.convert_layout(shrink, gl.SliceLayout(1, row_sum.type.layout))[:, None] + sums
     new_weights = gl.convert_layout(new_weights.to(weights.dtype), operand)
     out, weights, new_weights, shrink = warpgroup_mma_wait(0, deps=(out, weights, new_weights, shrink))
@@ -194,18 +195,19 @@ def _consumer(
     operand: gl.constexpr = gl.DotOperandLayout(operand_index=0, parent=out_layout, k_width=2)
     row_layout: gl.constexpr = gl.SliceLayout(1, scores_layout)
     out_row_layout: gl.constexpr = gl.SliceLayout(1, out_layout)
-    Q_TILE: gl.constexpr = CONSUMERS * 64
+    # Three consumers have a pattern of 64 rows each, one or two share a pattern.
+    NUMBERS: gl.constexpr = 3 if CONSUMERS == 3 else 1
+    PATTERN_ROWS: gl.constexpr = 64 if CONSUMERS == 3 else CONSUMERS * 64
+    own: gl.constexpr = CONSUMER % NUMBERS
     dtype: gl.constexpr = query_tiles.dtype
-    rows = CONSUMER * 64 + gl.arange(0, 64, row_layout)
+    query_row = CONSUMER * 64 + gl.arange(0, 64, row_layout)
+    rows = query_row % PATTERN_ROWS
     query = query_tiles.index(CONSUMER)
     out_tile = out_tiles.index(CONSUMER)
 
     for s in gl.static_range(STAGES):
         barrier_arrive(KEY_FREE + s, threads)
         barrier_arrive(VALUE_FREE + s, threads)
-    if CONSUMERS == 2:
-        if CONSUMER == 1:
-            barrier_arrive(TURN, 256)
     before = STAGES - 1
     before_phase = 1
     query_phase = 0
@@ -216,7 +218,7 @@ def _consumer(
         partial = gl.load(record + 2)
         partial_stop = partial + gl.load(record + 3)
         full_left = gl.load(record + 6)
-        words = pattern_words(patterns, gl.load(record + 7), rows, Q_TILE, scores_layout, KV_TILE)
+        words = pattern_words(patterns, gl.load(record + 7 + own), rows, PATTERN_ROWS, scores_layout, KV_TILE)
 
         # The first tile: nothing to overlap with yet.
         before, before_phase = next_stage(before, before_phase, STAGES)
@@ -233,18 +235,21 @@ def _consumer(
         scores = warpgroup_mma_wait(0, deps=(scores,))
         barrier_arrive(KEY_FREE + before, threads)
         row_max = gl.full([64], LOWEST_MAX, gl.float32, row_layout)
-        weights32, row_max, shrink = _weights(scores, row_max, score_scale, tanh_scale, words, True, SOFTMAX, SOFTCAP)
+        weights32, row_max, shrink = _weights(
+            scores, row_max, score_scale, tanh_scale, words, True, SOFTMAX, SOFTCAP, dtype
+        )
         row_sum = partial_row_sums(weights32)
         weights = gl.convert_layout(weights32.to(dtype), operand)
         out = gl.zeros([64, HEAD_DIM], gl.float32, out_layout)
 
         for t in range(partial + 1, partial_stop):
-            words = pattern_words(patterns, gl.load(partial_pattern + t), rows, Q_TILE, scores_layout, KV_TILE)
+            number = gl.load(partial_pattern + t * NUMBERS + own)
+            words = pattern_words(patterns, number, rows, PATTERN_ROWS, scores_layout, KV_TILE)
             stage, phase = next_stage(before, before_phase, STAGES)
             out, weights, row_max, row_sum = _step(
                 query, key_tiles, value_tiles, key_full, value_full, stage, phase, before, before_phase,
                 out, weights, row_max, row_sum, score_scale, tanh_scale, words,
-                True, CONSUMER, CONSUMERS, KV_TILE, SOFTMAX, SOFTCAP, scores_layout, out_layout,
+                True, CONSUMERS, KV_TILE, SOFTMAX, SOFTCAP, scores_layout, out_layout,
             )  # fmt: skip
             before = stage
             before_phase = phase
@@ -253,7 +258,7 @@ def _consumer(
             out, weights, row_max, row_sum = _step(
                 query, key_tiles, value_tiles, key_full, value_full, stage, phase, before, before_phase,
                 out, weights, row_max, row_sum, score_scale, tanh_scale, words,
-                False, CONSUMER, CONSUMERS, KV_TILE, SOFTMAX, SOFTCAP, scores_layout, out_layout,
+                False, CONSUMERS, KV_TILE, SOFTMAX, SOFTCAP, scores_layout, out_layout,
             )  # fmt: skip
             before = stage
             before_phase = phase
@@ -275,7 +280,7 @@ def _consumer(
             safe = gl.where(total > 0, total, 1.0)
             natural = gl.where(total > 0, (row_max + gl.log2(safe)) * 0.6931471805599453, float("-inf"))
             lse_row = lse + head_index.to(gl.int64) * q_len + query_start
-            gl.store(lse_row + rows, natural, mask=query_start + rows < q_len)
+            gl.store(lse_row + query_row, natural, mask=query_start + query_row < q_len)
             row_scale = gl.convert_layout(keep / safe, out_row_layout)
         out, weights = warpgroup_mma_wait(0, deps=(out, weights))
         barrier_arrive(VALUE_FREE + before, threads)
@@ -316,8 +321,31 @@ def forward_kernel(
         mbarrier.init(key_full.index(s), count=1)
         mbarrier.init(value_full.index(s), count=1)
     fence_async_shared()
-    gl.static_assert(CONSUMERS == 1 or CONSUMERS == 2)
-    if CONSUMERS == 2:
+    gl.static_assert(CONSUMERS == 1 or CONSUMERS == 2 or CONSUMERS == 3)
+    if CONSUMERS == 3:
+        gl.warp_specialize([
+            (_consumer, (
+                out_tma, lse, sinks, query_tiles, out_tiles, key_tiles, value_tiles, query_full, query_free, key_full,
+                value_full, program_items, items, partial_pattern, patterns, score_scale, tanh_scale, out_scale, q_len,
+                heads, 0, CONSUMERS, KV_TILE, HEAD_DIM, STAGES, SOFTMAX, SOFTCAP, SINKS,
+            )),
+            (_consumer, (
+                out_tma, lse, sinks, query_tiles, out_tiles, key_tiles, value_tiles, query_full, query_free, key_full,
+                value_full, program_items, items, partial_pattern, patterns, score_scale, tanh_scale, out_scale, q_len,
+                heads, 1, CONSUMERS, KV_TILE, HEAD_DIM, STAGES, SOFTMAX, SOFTCAP, SINKS,
+            )),
+            (_consumer, (
+                out_tma, lse, sinks, query_tiles, out_tiles, key_tiles, value_tiles, query_full, query_free, key_full,
+                value_full, program_items, items, partial_pattern, patterns, score_scale, tanh_scale, out_scale, q_len,
+                heads, 2, CONSUMERS, KV_TILE, HEAD_DIM, STAGES, SOFTMAX, SOFTCAP, SINKS,
+            )),
+            (_producer, (
+                query_tma, key_tma, value_tma, query_tiles, key_tiles, value_tiles, query_full, query_free, key_full,
+                value_full, program_items, items, partial_tile, run_start, run_stop, heads,
+                CONSUMERS, KV_TILE, STAGES, HEAD_GROUP,
+            )),
+        ], [4, 4, 1], [160, 160, 24])  # fmt: skip
+    elif CONSUMERS == 2:
         gl.warp_specialize([
             (_consumer, (
                 out_tma, lse, sinks, query_tiles, out_tiles, key_tiles, value_tiles, query_full, query_free, key_full,
@@ -368,7 +396,8 @@ def forward(
     query, key, value = (tma_ready(tensor) for tensor in (query, key, value))
     if options.scale <= 0:
         query, options = with_positive_scale(query, options)
-    work = forward_schedule(compiled, batch, heads, programs_of(query.device))
+    tiles = (THREE_CONSUMERS,) if three_consumers(compiled, head_dim) else FORWARD_TILES
+    work = forward_schedule(compiled, batch, heads, programs_of(query.device), tiles=tiles)
     q_tile, kv_tile = work.tile
     score_scale, tanh_scale = score_scales(options)
     forward_kernel[(work.programs,)](

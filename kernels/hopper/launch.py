@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from functools import cache
+from typing import Any
 
 import torch
 from triton.experimental.gluon import language as gl
@@ -13,13 +14,11 @@ from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 from cmask_lab.kernels.registry import Options
 
 LOG2_E = math.log2(math.e)
-TILE_LAYOUT = {
-    rank: gl.NVMMASharedLayout(swizzle_byte_width=128, element_bitwidth=16, rank=rank) for rank in (2, 3, 4)
-}
+TILE_LAYOUT = {rank: gl.NVMMASharedLayout(swizzle_byte_width=128, element_bitwidth=16, rank=rank) for rank in (2, 3, 4)}
 """Rows of 64 elements of 16 bits, swizzled as ``wgmma`` reads them. A descriptor's layout has the tensor's rank, the tile in
 shared memory rank 2; both describe the same bytes."""
-SHARED_BYTES = 232_448
-"""Shared memory that one program may use on sm_90."""
+ROW_LAYOUT = gl.NVMMASharedLayout(swizzle_byte_width=0, element_bitwidth=32, rank=1)
+"""One float32 for each query, not swizzled."""
 
 
 @cache
@@ -40,12 +39,15 @@ def stages(head_dim: int, kv_tile: int) -> int:
 
 def tma_ready(tensor: torch.Tensor) -> torch.Tensor:
     """The tensor, or a contiguous copy if TMA can't read it: rows must be dense, other strides multiples of 16 bytes."""
+    aligned = tensor.data_ptr() % 16 == 0
+    if aligned and tensor.is_contiguous() and tensor.shape[-1] % 8 == 0:
+        return tensor
     strides_fit = all(
         stride > 0 and stride * tensor.element_size() % 16 == 0
         for stride, size in zip(tensor.stride()[:-1], tensor.shape[:-1], strict=True)
         if size > 1
     )
-    if strides_fit and tensor.stride(-1) == 1 and tensor.data_ptr() % 16 == 0:
+    if aligned and strides_fit and tensor.stride(-1) == 1:
         return tensor
     # A copy also of what is_contiguous() holds for such already: its storage begins at an aligned address.
     return tensor.clone(memory_format=torch.contiguous_format)
@@ -57,12 +59,22 @@ def tile_descriptor(tensor: torch.Tensor, rows: int) -> TensorDescriptor:
     Every leading dimension is one of the descriptor's, so that a tile past the last position reads zeros, and not the next
     head, and is cut off when it is written.
     """
-    strides = list(tensor.stride())
-    for axis in range(tensor.ndim - 2, -1, -1):
-        if tensor.shape[axis] == 1:  # the stride of a single entry may be anything; TMA wants a valid one
-            strides[axis] = strides[axis + 1] * tensor.shape[axis + 1] if axis < tensor.ndim - 2 else 64
-    block = [1] * (tensor.ndim - 2) + [rows, padded_head_dim(tensor.shape[-1])]
-    return TensorDescriptor(tensor, list(tensor.shape), strides, block, TILE_LAYOUT[tensor.ndim])
+    key = (tensor.shape, tensor.stride(), tensor.dtype, rows)
+    if key not in _checked_fields:
+        strides = list(tensor.stride())
+        for axis in range(tensor.ndim - 2, -1, -1):
+            if tensor.shape[axis] == 1:  # the stride of a single entry may be anything; TMA wants a valid one
+                strides[axis] = strides[axis + 1] * tensor.shape[axis + 1] if axis < tensor.ndim - 2 else 64
+        block = [1] * (tensor.ndim - 2) + [rows, padded_head_dim(tensor.shape[-1])]
+        checked = TensorDescriptor(tensor, list(tensor.shape), strides, block, TILE_LAYOUT[tensor.ndim])
+        _checked_fields[key] = {**vars(checked), "base": None}
+    # The constructor's checks of four tensors take as long as a small kernel: once for a shape is enough.
+    descriptor = object.__new__(TensorDescriptor)
+    vars(descriptor).update(_checked_fields[key], base=tensor)
+    return descriptor
+
+
+_checked_fields: dict[tuple[Any, ...], dict[str, Any]] = {}
 
 
 def score_scales(options: Options) -> tuple[float, float]:
@@ -83,9 +95,7 @@ def with_positive_scale(query: torch.Tensor, options: Options) -> tuple[torch.Te
     return torch.zeros_like(query), replace(options, scale=1.0)
 
 
-def no_keys(
-    out: torch.Tensor, lse: torch.Tensor, options: Options
-) -> tuple[torch.Tensor, torch.Tensor | None]:
+def no_keys(out: torch.Tensor, lse: torch.Tensor, options: Options) -> tuple[torch.Tensor, torch.Tensor | None]:
     """What attention gives when there is nothing to see, or nobody to see it."""
     out.zero_()
     if options.activation != "softmax":
@@ -95,17 +105,6 @@ def no_keys(
     return out, lse.copy_(options.sinks.float()[None, :, None].expand_as(lse))
 
 
-ROW_LAYOUT = gl.NVMMASharedLayout(swizzle_byte_width=0, element_bitwidth=32, rank=1)
-"""One float32 for each query, not swizzled."""
-ACCUMULATOR_LAYOUT = gl.NVMMASharedLayout(swizzle_byte_width=128, element_bitwidth=32, rank=3)
-"""Float32 tiles of dQ; the tensor has the rank 3."""
-
-
 def row_descriptor(rows: torch.Tensor, block: int) -> TensorDescriptor:
     """TMA descriptor of float32 ``(heads, positions)``, seen as one line, for blocks of ``block`` positions."""
     return TensorDescriptor(rows, [rows.numel()], [1], [block], ROW_LAYOUT)
-
-
-def accumulator_descriptor(dq: torch.Tensor) -> TensorDescriptor:
-    """TMA descriptor of float32 ``(heads, positions, head_dim)`` for blocks of 64 positions and 64 columns."""
-    return TensorDescriptor(dq, list(dq.shape), list(dq.stride()), [1, 64, 64], ACCUMULATOR_LAYOUT)

@@ -132,7 +132,7 @@ def _consumer(
             value = value_tiles.index(stage)
             weight_grads = warpgroup_mma(grad, value.permute((1, 0)), zeros, use_acc=False, is_async=True)
             scores = warpgroup_mma_wait(1, deps=(scores,))
-            weights, slope = weights_and_slope(scores, lse[:, None], score_scale, tanh_scale, SOFTMAX, SOFTCAP)
+            weights, slope = weights_and_slope(scores, lse[:, None], score_scale, tanh_scale, SOFTMAX, SOFTCAP, dtype)
             if masked != 0:
                 slope = where_visible(slope, words, 0.0)
             weight_grads = warpgroup_mma_wait(0, deps=(weight_grads,))
