@@ -1,8 +1,8 @@
 """The public operator: what it means, and every check that needs no device.
 
 ``attention`` looks at its arguments and calls one operator that is registered with ``torch.library``
-(:mod:`cmask_lab.kernels.operator`); a mask travels there as a number (:mod:`cmask_lab.kernels.held_masks`). A model under
-``torch.compile`` is so one graph for all lengths and devices, and has no part of a mask compiled in.
+(:mod:`cmask_lab.kernels.operator`); a mask travels there as a number (:mod:`cmask_lab.kernels.held_masks`). A model
+under ``torch.compile`` is so one graph for all lengths and devices, and has no part of a mask compiled in.
 """
 
 from __future__ import annotations
@@ -38,25 +38,28 @@ def attention(
 ) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
     """Attention of ``q`` over the keys that ``mask`` lets each query see.
 
-    Softmax: ``out = softmax(scale · q kᵀ) v`` over the visible keys. SiLU (HSTU): ``out = silu(scale · q kᵀ) v / normalizer``,
-    summed over the visible keys. A query that sees nothing gives 0, its log-sum-exp is -inf, its gradients are 0.
+    Softmax: ``out = softmax(scale · q kᵀ) v`` over the visible keys. SiLU (HSTU):
+    ``out = silu(scale · q kᵀ) v / normalizer``, summed over the visible keys. A query that sees nothing gives 0, its
+    log-sum-exp is -inf, its gradients are 0.
 
     Args:
         q: ``(B, H, Sq, D)``; float16, bfloat16, float32, or float64 (CPU and reference backends). Any strides.
         k: ``(B, Hkv, Skv, D)``; ``H`` is a multiple of ``Hkv``, query heads ``g·H/Hkv …`` share kv head ``g``.
         v: ``(B, Hkv, Skv, Dv)``.
-        mask: a mask, compiled here for ``Sq`` and ``Skv`` and remembered, or a mask compiled for these lengths. Positions are
-            absolute and a mask given here starts at query 0; for queries that start later (decoding), give
-            ``cm.compile(mask, Sq, Skv, q_start=…)``. A mask that differs by batch entry or head must have ``B`` or ``H``
-            entries, or one. A token order of the compiled mask is applied here: q, k, v and out stay in natural order.
-            Under ``torch.compile`` make the mask outside the compiled function; the graph is valid for that object.
+        mask: a mask, compiled here for ``Sq`` and ``Skv`` and remembered, or a mask compiled for these lengths.
+            Positions are absolute and a mask given here starts at query 0; for queries that start later (decoding),
+            give ``cm.compile(mask, Sq, Skv, q_start=…)``. A mask that differs by batch entry or head must have ``B`` or
+            ``H`` entries, or one. A token order of the compiled mask is applied here: q, k, v and out stay in natural
+            order. Under ``torch.compile`` make the mask outside the compiled function; the graph is valid for that
+            object.
         scale: factor on the products; ``1 / sqrt(D)`` if not given.
         activation: "softmax" or "silu".
         return_lse: also return the log-sum-exp: natural logarithm, float32 (float64 for float64 inputs) ``(B, H, Sq)``,
             differentiable. Softmax only.
         backend: "auto", or one of ``cmask_lab.kernels.registry.names()``.
         softcap: scores become ``softcap · tanh(score / softcap)``.
-        sinks: ``(H,)``, for every head one more logit in the sum of each row, without a value; differentiable. Softmax only.
+        sinks: ``(H,)``, for every head one more logit in the sum of each row, without a value; differentiable.
+            Softmax only.
         normalizer: the divisor of "silu", which needs it (HSTU: the longest sequence).
         deterministic: equal results bit for bit from run to run, gradients included.
 
@@ -118,7 +121,7 @@ def _needs_grad(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, sinks: torch.
 
 
 def _number(mask: Mask | CompiledMask) -> int:
-    """The number under which the operator finds the mask. While a graph is traced, a constant guarded by the mask's identity."""
+    """The number under which the operator finds the mask; in a graph a constant, guarded by the mask's identity."""
     if not isinstance(mask, (Mask, CompiledMask)):
         hint = "; turn it into a mask with cm.from_dense(array)" if hasattr(mask, "shape") else ", such as cm.causal()"
         raise TypeError(f"attention: mask is {type(mask).__name__}; give a cmask_lab mask, compiled or not{hint}")
@@ -130,14 +133,14 @@ def _number(mask: Mask | CompiledMask) -> int:
 
 
 def _number_of_traced_mask(identity: int) -> int:
-    """The number of the mask with this ``id``, which the tracer keeps alive; a search is slow, but tracing is slower."""
+    """The number of the mask with this ``id``, which the tracer keeps alive. Searching is slow, tracing slower."""
     for thing in gc.get_objects():
         if id(thing) == identity:
             return held_masks.hold(thing)
     raise RuntimeError("attention: the mask was made inside a compiled function; make it outside and pass it in")
 
 
-# What torch.compiler.assume_constant_result does, which would import the tracer: three seconds that most processes never need.
+# All that torch.compiler.assume_constant_result does; but that imports the tracer: seconds that few processes need.
 _number_of_traced_mask._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 
@@ -156,10 +159,7 @@ def _checked(
     _check_tensors(q, k, v)
     if activation not in ACTIVATIONS:
         raise ValueError(f"attention: activation is {activation!r}; give one of {', '.join(map(repr, ACTIVATIONS))}")
-    if scale is None:
-        scale = 1 / math.sqrt(q.shape[3])
-    else:
-        scale = _finite("scale", scale)
+    scale = 1 / math.sqrt(q.shape[3]) if scale is None else _finite("scale", scale)
     cap = 0.0 if softcap is None else _finite("softcap", softcap, positive=True)
     if activation == "softmax":
         if normalizer is not None:

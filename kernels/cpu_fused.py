@@ -82,12 +82,12 @@ def _for_lanes(keys: torch.Tensor, q: torch.Tensor) -> torch.Tensor:
 
 
 def _readable(tensor: torch.Tensor) -> torch.Tensor:
-    """The tensor, copied if the elements of a vector don't lie side by side: the fused kernel takes that for granted."""
+    """What is added to the scores of a tile row, ``(1, 1, queries, keys)``; None if all of its tiles are full."""
     return tensor if tensor.stride(-1) == 1 else tensor.contiguous()
 
 
 def _mask(row: TileRow, patterns: np.ndarray, q: torch.Tensor) -> torch.Tensor | None:
-    """What is added to the scores of a tile row, ``(1, 1, queries, keys)``; None if it sees full tiles only."""
+    """What is added to the scores of a tile row, ``(1, 1, queries, keys)``; None if all tiles are full."""
     if not row.partial:
         return None
     added = q.new_zeros(1, 1, row.last - row.first, row.keys)

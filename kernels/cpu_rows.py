@@ -18,8 +18,8 @@ class TileRow:
 
     Attributes:
         first, last: its query positions ``[first, last)``.
-        spans: key ranges ``[start, stop)`` that cover the non-empty tiles; the visible keys of the tile row are those of
-            all spans, one after another.
+        spans: key ranges ``[start, stop)`` that cover the non-empty tiles; the visible keys of the tile row are those
+            of all spans, one after another.
         keys: their number.
         partial: ``(column, pattern numbers)`` of neighbouring partial tiles; the column counts visible keys.
     """

@@ -1,13 +1,15 @@
 """How a mask passes through an operator that takes only tensors and numbers: as a number that stands for it.
 
-The alternatives were weighed. The descriptor's arrays as operator arguments would fix a device and a length when a graph is
-traced, and the backward pass would need the transposed ones before anybody asks for a gradient. A script object would tie the
-masks, which need NumPy alone, to PyTorch. A number costs nothing, and the graph stays valid for all lengths and devices.
+The alternatives were weighed. The descriptor's arrays as operator arguments would fix a device and a length when a
+graph is traced, and the backward pass would need the transposed ones before anybody asks for a gradient. A script
+object would tie the masks, which need NumPy alone, to PyTorch. A number costs nothing, and the graph stays valid for
+all lengths and devices.
 
-A number is good while the mask it stands for is: whoever holds the mask (a module, a variable, the autograd graph of an eager
-call, the guard of a compiled graph) keeps its number working. Masks that nobody holds are let go, so a training loop that
-makes a new mask for every batch does not fill the memory; the last ones stay for a while, since the backward pass of a
-compiled graph may come after the caller has dropped the mask, and since the next batch may bring an equal mask.
+A number is good while the mask it stands for is: whoever holds the mask (a module, a variable, the autograd graph of an
+eager call, the guard of a compiled graph) keeps its number working. Masks that nobody holds are let go, so a training
+loop that makes a new mask for every batch does not fill the memory; the last ones stay for a while, since the backward
+pass of a compiled graph may come after the caller has dropped the mask, and since the next batch may bring an equal
+mask.
 """
 
 from __future__ import annotations
@@ -69,8 +71,8 @@ class HeldMask:
         if isinstance(source, CompiledMask):
             if (source.q_len, source.kv_len) != (q_len, kv_len):
                 raise ValueError(
-                    f"attention: the mask was compiled for q_len={source.q_len}, kv_len={source.kv_len}, but q and k have "
-                    f"{q_len} and {kv_len} positions; compile it for those: cm.compile(mask, {q_len}, {kv_len})"
+                    f"attention: the mask was compiled for q_len={source.q_len}, kv_len={source.kv_len}, but q and k "
+                    f"have {q_len} and {kv_len} positions; compile it for those: cm.compile(mask, {q_len}, {kv_len})"
                 )
             return source
         with self._lock:
@@ -95,8 +97,8 @@ _recent: OrderedDict[Mask | CompiledMask, HeldMask] = OrderedDict()
 def hold(source: Mask | CompiledMask) -> int:
     """The number of a mask; the same for the same object, and for an equal mask that is still around.
 
-    What is known of a mask hangs on the object itself: a compiled mask refers to its mask, so a table of them beside it would
-    keep every mask alive for ever.
+    What is known of a mask hangs on the object itself: a compiled mask refers to its mask, so a table of them beside it
+    would keep every mask alive for ever.
 
     >>> import cmask_lab as cm
     >>> hold(cm.causal()) == hold(cm.causal())
@@ -126,7 +128,7 @@ def held(number: int) -> HeldMask:
     found = _by_number.get(number)
     if found is None:
         raise RuntimeError(
-            f"attention: mask number {number} no longer exists; keep a reference to the mask for as long as the graph that "
-            f"uses it, and don't save the number"
+            f"attention: mask number {number} no longer exists; keep a reference to the mask for as long as the "
+            f"graph that uses it, and don't save the number"
         )
     return found

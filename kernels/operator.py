@@ -1,7 +1,7 @@
-"""``torch.ops.cmask_lab.attention`` and its backward: registered with ``torch.library``, so that ``torch.compile`` sees one node.
+"""``torch.ops.cmask_lab.attention`` and its backward, registered so that ``torch.compile`` sees one node.
 
-Everything that depends on lengths and devices happens here at run time: the mask is looked up and compiled, the backend chosen,
-the tokens brought into the mask's order. Nothing is launched before all of that has succeeded.
+Everything that depends on lengths and devices happens here at run time: the mask is looked up and compiled, the backend
+chosen, the tokens brought into the mask's order. Nothing is launched before all of that has succeeded.
 """
 
 from __future__ import annotations
@@ -18,7 +18,10 @@ from cmask_lab.compiler.compile import CompiledMask
 
 log = logging.getLogger("cmask_lab")
 
-NUMBERS = "int mask, str backend, str activation, float scale, float softcap, float normalizer, bool needs_grad, bool deterministic"
+NUMBERS = (
+    "int mask, str backend, str activation, float scale, float softcap, float normalizer, "
+    "bool needs_grad, bool deterministic"
+)
 
 library = torch.library.Library("cmask_lab", "DEF")
 library.define(f"attention(Tensor q, Tensor k, Tensor v, Tensor? sinks, {NUMBERS}) -> (Tensor, Tensor)")
@@ -35,15 +38,13 @@ def _attention(q, k, v, sinks, mask, backend, activation, scale, softcap, normal
     on_device = compiled.to(q.device)
     q, k, v = (_in_order(tensor, on_device) for tensor in (q, k, v))
     out, lse = registry.load(choice.name).forward(q, k, v, on_device, options)
-    if lse is None:
-        lse = _no_statistics(q)
-    else:
-        lse = _in_natural_order(lse, on_device)
+    lse = _no_statistics(q) if lse is None else _in_natural_order(lse, on_device)
     return _in_natural_order(out, on_device), lse
 
 
 def _attention_backward(
-    grad_out, grad_lse, q, k, v, out, lse, sinks, mask, backend, activation, scale, softcap, normalizer, needs_grad, deterministic
+    grad_out, grad_lse, q, k, v, out, lse, sinks, mask, backend, activation, scale, softcap, normalizer, needs_grad,
+    deterministic
 ):  # fmt: skip
     compiled = held_masks.held(mask).compiled(q.shape[2], k.shape[2])
     options = Options(scale, activation, softcap, sinks, normalizer, deterministic)
@@ -120,7 +121,8 @@ def choose_backend(
         if given not in (1, have):
             what = ("batch entries", "heads")[axis]
             raise ValueError(
-                f"attention: the mask tells {given} {what} apart, q has {have}; give one mask for each of the {have}, or one for all"
+                f"attention: the mask tells {given} {what} apart, q has {have}; give one mask for each of the {have}, "
+                f"or one for all"
             )
     return _choice(
         backend,

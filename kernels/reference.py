@@ -133,5 +133,5 @@ def _per_query_head(tensor: torch.Tensor, q: torch.Tensor) -> torch.Tensor:
 
 def _sum_of_group(gradient: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor:
     """Gradients of a query head's keys or values, added up over the query heads that share them."""
-    batch, kv_heads = tensor.shape[:2]
+    kv_heads = tensor.shape[1]
     return gradient.unflatten(1, (kv_heads, -1)).sum(2) if gradient.shape[1] != kv_heads else gradient

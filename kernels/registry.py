@@ -1,7 +1,7 @@
 """Which kernels there are, what each can run, and which one a call gets.
 
-A backend is a module with an object ``BACKEND`` that fulfils :class:`Backend`. It is imported when it is first asked for,
-so a missing Triton, or a kernel for a chip that is not there, costs nothing.
+A backend is a module with an object ``BACKEND`` that fulfils :class:`Backend`. It is imported when it is first asked
+for, so a missing Triton, or a kernel for a chip that is not there, costs nothing.
 """
 
 from __future__ import annotations
@@ -83,10 +83,11 @@ class Options:
 class Backend(Protocol):
     """What a kernel module offers as ``BACKEND``.
 
-    Shapes: q ``(B, H, Sq, D)``, k ``(B, Hkv, Skv, D)``, v ``(B, Hkv, Skv, Dv)``, any strides, none of the tensors on another
-    device than q; out ``(B, H, Sq, Dv)`` in q's dtype; lse ``(B, H, Sq)`` float32 (float64 for float64 inputs), natural
-    logarithm, -inf for a row that sees nothing. ``compiled`` has its descriptor on q's device. A batch entry ``b`` and query
-    head ``h`` use mask ``compiled.mask_index[b % len, h % len]``, where each axis is 1 or the whole size.
+    Shapes: q ``(B, H, Sq, D)``, k ``(B, Hkv, Skv, D)``, v ``(B, Hkv, Skv, Dv)``, any strides, none of the tensors on
+    another device than q; out ``(B, H, Sq, Dv)`` in q's dtype; lse ``(B, H, Sq)`` float32 (float64 for float64 inputs),
+    natural logarithm, -inf for a row that sees nothing. ``compiled`` has its descriptor on q's device. A batch entry
+    ``b`` and query head ``h`` use mask ``compiled.mask_index[b % len, h % len]``, where each axis is 1 or the whole
+    size.
     """
 
     name: str
@@ -223,7 +224,7 @@ def reason_against(name: str, problem: Problem) -> str | None:
 
 
 def choose(problem: Problem, backend: str = "auto") -> Choice:
-    """The backend for a problem: the one named, or with "auto" the first one that is meant for the device and can run it.
+    """The backend for a problem: the one named, or with "auto" the first that is meant for the device and can run it.
 
     Where "auto" can't take the backend that the device deserves, one line of warning says why (once for each reason).
 

@@ -222,7 +222,7 @@ K = zeros(2, 2, 60, 16)
     ("arguments", "options", "error", "message"),
     [
         ((Q.numpy(), K, K, MASK), {}, TypeError, "q is ndarray; give a torch tensor"),
-        ((Q[0], K, K, MASK), {}, ValueError, r"q has shape \(4, 60, 16\); give \(batch, heads, positions, head dimension\)"),
+        ((Q[0], K, K, MASK), {}, ValueError, r"q has shape \(4, 60, 16\); give \(batch, heads, positions, head dimension\)"),  # noqa: E501
         ((Q.int(), K, K, MASK), {}, TypeError, "q is int32; give one of float16, bfloat16, float32, float64"),
         ((Q, K.half(), K, MASK), {}, TypeError, "q is torch.float32 and k is torch.float16; give equal dtypes"),
         ((Q, K.to("meta"), K, MASK), {}, ValueError, "q is on cpu and k on meta; give tensors of one device"),
@@ -233,7 +233,7 @@ K = zeros(2, 2, 60, 16)
         ((Q[:, :3], K, K, MASK), {}, ValueError, "q has 3 heads, k and v have 2; the first must be a multiple"),
         ((Q, K, K, torch.ones(60, 60)), {}, TypeError, r"mask is Tensor; .*cm.from_dense\(array\)"),
         ((Q, K, K, "causal"), {}, TypeError, r"mask is str; .*such as cm.causal\(\)"),
-        ((Q, K, K, cm.compile(cm.causal(), 8192)), {}, ValueError, "compiled for q_len=8192, kv_len=8192, but q and k have 60 and 60"),
+        ((Q, K, K, cm.compile(cm.causal(), 8192)), {}, ValueError, "compiled for q_len=8192, kv_len=8192, but q and k have 60 and 60"),  # noqa: E501
         ((Q, K, K, cm.documents([30, 40])), {}, ValueError, "70"),
         ((Q, K, K, cm.per_batch([MASK] * 3)), {}, ValueError, "the mask tells 3 batch entries apart, q has 2"),
         ((Q, K, K, cm.per_head([MASK] * 2)), {}, ValueError, "the mask tells 2 heads apart, q has 4"),
@@ -243,7 +243,7 @@ K = zeros(2, 2, 60, 16)
         ((Q, K, K, MASK), {"softcap": 0.0}, ValueError, "softcap is 0.0; give a finite positive number"),
         ((Q, K, K, MASK), {"normalizer": 3.0}, ValueError, "normalizer is 3.0 but softmax has none"),
         ((Q, K, K, MASK), {"activation": "silu"}, ValueError, "'silu' needs normalizer"),
-        ((Q, K, K, MASK), {"activation": "silu", "normalizer": 0}, ValueError, "normalizer is 0.0; give a finite positive"),
+        ((Q, K, K, MASK), {"activation": "silu", "normalizer": 0}, ValueError, "normalizer is 0.0; give a finite positive"),  # noqa: E501
         ((Q, K, K, MASK), {"activation": "silu", "normalizer": 1, "return_lse": True}, ValueError, "no log-sum-exp"),
         ((Q, K, K, MASK), {"sinks": [0.0] * 4}, TypeError, r"sinks are list; give a torch tensor of shape \(4,\)"),
         ((Q, K, K, MASK), {"sinks": zeros(2)}, ValueError, r"sinks have shape \(2,\); give one logit a head, \(4,\)"),

@@ -248,16 +248,18 @@ def _positive_scale(q: torch.Tensor, scale: float) -> tuple[torch.Tensor, float]
 
 
 def _tensor(tensor: torch.Tensor, rows: int, columns: int) -> TensorDescriptor:
-    """A (B, H, S, D) tensor to be read in pieces of ``(rows, columns)``; copied first if its strides can't be read so."""
+    """A (B, H, S, D) tensor to be read in pieces of ``(rows, columns)``; a copy if its strides can't be read so."""
     unit = TENSOR_MAP_BYTES // tensor.element_size()
     *sizes, dim = tensor.shape
     readable = tensor.stride(-1) == 1 and tensor.data_ptr() % TENSOR_MAP_BYTES == 0
-    readable &= all(stride > 0 and stride % unit == 0 for size, stride in zip(sizes, tensor.stride()) if size > 1)
+    readable &= all(
+        stride > 0 and stride % unit == 0 for size, stride in zip(sizes, tensor.stride()[:-1], strict=True) if size > 1
+    )
     if not readable:
         copy = tensor.new_empty(*sizes, -(-dim // unit) * unit)[..., :dim]
         tensor = copy.copy_(tensor)
     # The stride of an axis of length 1 is free in PyTorch but has to be a multiple as well.
-    strides = [stride if size > 1 else unit for size, stride in zip(sizes, tensor.stride())]
+    strides = [stride if size > 1 else unit for size, stride in zip(sizes, tensor.stride()[:-1], strict=True)]
     return TensorDescriptor(tensor, list(tensor.shape), [*strides, 1], [1, 1, rows, columns])
 
 

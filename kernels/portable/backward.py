@@ -1,8 +1,8 @@
 """The backward kernels: gradients of keys and values by kv tiles, of queries by query tiles.
 
 Weights are computed again from the scores and the log-sum-exp. Each program owns what it writes, so there are no atomic
-additions and every run gives the same bits. A query or key beyond the sequence reads as zeros; the statistics of a query
-beyond it read as +inf and 0, which makes its weights and gradients vanish.
+additions and every run gives the same bits. A query or key beyond the sequence reads as zeros; the statistics of a
+query beyond it read as +inf and 0, which makes its weights and gradients vanish.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ def row_statistics(
     VALUE: tl.constexpr,
     VALUE_DIM: tl.constexpr,
 ):
+    """What the gradients need of each row of a softmax."""
     row = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     column = tl.arange(0, VALUE)
     inside = row < rows
@@ -162,6 +163,7 @@ def attention_backward_keys(
     VALUE_DIM: tl.constexpr,
     PRECISION: tl.constexpr,
 ):
+    """Gradients of one block of keys and values, from all query heads that share it."""
     blocks_a_tile: tl.constexpr = KV_TILE // BLOCK_N
     words_a_row: tl.constexpr = Q_TILE // 32
     pieces: tl.constexpr = Q_TILE // BLOCK_M
@@ -252,7 +254,8 @@ def _query_step(
     weights, slope = _weights_and_slope(scores, row_lse2, scale, softcap, SILU, SOFTCAP)
     v = load_rows(v_tensor, batch, kv_head, first_key, BLOCK_N, VALUE)
     grad_weights = tl.dot(grad_out, v.T, input_precision=PRECISION)
-    if SILU:
+    # Not a conditional expression: only a statement leaves the other branch out at compile time.
+    if SILU:  # noqa: SIM108
         grad_scores = grad_weights * slope
     else:
         grad_scores = weights * (grad_weights - row_delta) * slope
@@ -300,6 +303,7 @@ def attention_backward_queries(
     HEAD_DIM: tl.constexpr,
     PRECISION: tl.constexpr,
 ):
+    """The gradient of one block of queries."""
     blocks_a_tile: tl.constexpr = Q_TILE // BLOCK_M
     words_a_row: tl.constexpr = KV_TILE // 32
     pieces: tl.constexpr = KV_TILE // BLOCK_N

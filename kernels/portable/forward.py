@@ -113,6 +113,7 @@ def attention_forward(
     VALUE_DIM: tl.constexpr,  # Dv
     PRECISION: tl.constexpr,
 ):
+    """out and lse of one block of queries of one head."""
     blocks_a_tile: tl.constexpr = Q_TILE // BLOCK_M
     words_a_row: tl.constexpr = KV_TILE // 32
     pieces: tl.constexpr = KV_TILE // BLOCK_N

@@ -1,14 +1,16 @@
 """Every backend against masked attention in float64, within what rounding allows.
 
-The bounds follow the error through the algorithm, cell by cell, with the magnitudes of the data at hand; nothing in them is
-tuned to a kernel. With ``eps`` the spacing of the dtype, ``eps32`` that of float32 in which sums are kept, and ``gamma`` =
-(number of terms) · ``eps32`` for the sums:
+The bounds follow the error through the algorithm, cell by cell, with the magnitudes of the data at hand; nothing in
+them is tuned to a kernel. With ``eps`` the spacing of the dtype, ``eps32`` that of float32 in which sums are kept, and
+``gamma`` = (number of terms) · ``eps32`` for the sums:
 
-- a score is off by at most ``delta`` = (D + 8) · eps32 · scale · |q|·|k| (and 8 · eps32 · cap where a softcap recomputes it);
+- a score is off by at most ``delta`` = (D + 8) · eps32 · scale · |q|·|k| (and 8 · eps32 · cap where a softcap
+  recomputes it);
 - a softmax weight W by (2 · delta + gamma) · W for that, and eps · W where it is rounded for the next product;
 - a derivative of the softcap or of SiLU by its own derivative times delta;
 - each product of matrices passes on the errors of one factor times the magnitude of the other, plus eps of both;
-- the result is rounded once more: eps of its magnitude. What is smaller than the dtype's least step may become that step.
+- the result is rounded once more: eps of its magnitude. What is smaller than the dtype's least step may become that
+  step.
 """
 
 from __future__ import annotations

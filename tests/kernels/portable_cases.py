@@ -1,6 +1,7 @@
-"""What the Triton kernels are checked with: run by test_portable.py in the interpreter, by test_portable_gpu.py on a GPU.
+"""What the Triton kernels are checked with, by test_portable.py in the interpreter, by test_portable_gpu.py on a GPU.
 
-Triton decides when it is imported whether kernels run in its interpreter, so the former happens in a process of its own.
+Triton decides when it is imported whether kernels run in its interpreter, so the former happens in a process of its
+own.
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ from tests.kernels.oracle import Case, check, compare, dense, run, tensors
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 DEVICE = "cpu" if INTERPRETED else "cuda"
-# The interpreter computes with NumPy, which has no bfloat16.
-DTYPES = [torch.float16, torch.float32] if INTERPRETED else [torch.float16, torch.bfloat16, torch.float32]
+# The interpreter computes with NumPy, which has no bfloat16; and it is slow: float32 is left to the tests of one dtype.
+DTYPES = [torch.float16] if INTERPRETED else [torch.float16, torch.bfloat16, torch.float32]
 
 
 @pytest.fixture(autouse=True)
@@ -107,7 +108,7 @@ def test_masks_by_batch_and_head(case):
         check(BACKEND, cm.compile(mask, 70, tile=(64, 64)), case, DEVICE)
 
 
-@settings(max_examples=8 if INTERPRETED else 100)
+@settings(max_examples=6 if INTERPRETED else 100)
 @given(
     mask=compositions(),
     q_len=st.integers(1, 150),
@@ -215,7 +216,7 @@ def test_more_than_two_to_the_31_elements():
     wanted_grads = BACKEND.backward(
         out[last].contiguous(), None, q, k, v, out[last].contiguous(), lse[last].contiguous(), end, data.options
     )
-    # The first 40 rows of the piece see keys that the piece does not have; the last 40 keys are seen by all they should.
+    # The first 40 rows of the piece see keys that it does not have; the last 40 keys are seen by all they should be.
     assert torch.allclose(out[last][:, :, 40:].float(), wanted[:, :, 40:].float(), rtol=2**-7, atol=2**-9)
     assert torch.allclose(lse[last][:, :, 40:], wanted_lse[:, :, 40:], rtol=1e-5, atol=1e-5)
     for whole, piece in zip(grads[:3], wanted_grads[:3], strict=True):

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import importlib.util
 import warnings
 from dataclasses import replace
 
@@ -7,6 +8,9 @@ import pytest
 import torch
 from cmask_lab.kernels import registry
 from cmask_lab.kernels.registry import Problem, choose, load, names
+
+PLANNED = {"blackwell"}
+"""Backends that have a name and a place in the order before they have a module."""
 
 CPU = Problem("cpu", None, torch.float32, 64, 64, 1, 2, 2, 128, 128, (64, 64))
 
@@ -68,7 +72,7 @@ def test_a_named_backend_never_falls_to_another(fakes):
 
 def test_nothing_can_run(fakes):
     fakes.update({"cpu": Fake("is tired"), "reference": Fake("is sick")})
-    with pytest.raises(ValueError, match="no backend can run this: .*cpu is tired; reference is sick"):
+    with pytest.raises(ValueError, match=r"no backend can run this: .*cpu is tired; reference is sick"):
         choose(CPU)
 
 
@@ -91,6 +95,16 @@ def test_a_missing_package_is_named_with_the_extra_that_brings_it(monkeypatch):
             load("portable")
     finally:
         registry._imported.cache_clear()
+
+
+@pytest.mark.parametrize("entry", registry.ENTRIES, ids=lambda entry: entry.name)
+def test_every_backend_imports_here(entry):
+    """Also those for other devices; but Triton's kernels need Triton."""
+    if entry.name in PLANNED and importlib.util.find_spec(entry.module) is None:
+        pytest.skip("is not part of this version")
+    if "cuda" in entry.device_types and entry.name != "reference":
+        pytest.importorskip("triton")
+    assert load(entry.name).name == entry.name
 
 
 @pytest.mark.parametrize("name", ["cpu", "reference"])
