@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from cmask_lab.compiler.compile import compile, distinct_masks
+from cmask_lab.compiler.compile import distinct_masks
 from cmask_lab.compiler.cost import row_cost
 from cmask_lab.compiler.findings import Finding, Findings
-from cmask_lab.compiler.intervals import Int64s, IntervalTable
+from cmask_lab.compiler.intervals import Int64s, IntervalTable, ragged_range
 from cmask_lab.compiler.order import candidate_orders
 from cmask_lab.compiler.tiles import TileMap, tile_table
 from cmask_lab.masks.arguments import integer
@@ -426,23 +426,20 @@ def _balance(problem: _Problem, heads: int) -> Iterator[Finding]:
 
 
 def _order(problem: _Problem, tile: tuple[int, int]) -> Iterator[Finding]:
-    length = problem.table.q_len
-    if problem.q_start or length != problem.table.kv_len or length <= 2 * tile[0]:
+    table = problem.table
+    if problem.q_start or table.q_len != table.kv_len or table.q_len <= 2 * tile[0]:
         return
-    # A few query tiles tell well enough which order is the best; the numbers told are exact.
-    tiles = -(-length // tile[0])
-    sample = np.unique(np.linspace(0, tiles - 1, SAMPLED_TILES + 2)[1:-1].astype(np.int64)) * tile[0]
-    natural = _visited(problem.mask, sample, length, tile)
-    best, name, least = None, "", HALVED * natural
-    for candidate, order in candidate_orders(problem.mask, length, tile[0]):
-        visited = _visited(problem.mask.take(q=order, k=order), sample, length, tile)
+    tiles = np.arange(problem.tiles.q_tiles)
+    # A few query tiles tell well enough which order is the best; the numbers told are those of all.
+    sample = np.unique(np.linspace(0, len(tiles) - 1, SAMPLED_TILES + 2)[1:-1].astype(np.int64))
+    best, name = np.arange(table.q_len), ""
+    least = HALVED * _visited(table, best, tile, sample)
+    for candidate, order in candidate_orders(problem.mask, table.q_len, tile[0]):
+        visited = _visited(table, order, tile, sample)
         if visited < least:
             best, name, least = order, candidate, visited
-    if best is None:
-        return
     now = problem.tiles.full_tiles + problem.tiles.partial_tiles
-    stats = compile(problem.mask, length, tile=tile, order=best).stats
-    then = stats.full_tiles + stats.partial_tiles
+    then = _visited(table, best, tile, tiles) if name else now
     if then <= HALVED * now:
         yield Finding(
             "order",
@@ -452,10 +449,14 @@ def _order(problem: _Problem, tile: tuple[int, int]) -> Iterator[Finding]:
         )
 
 
-def _visited(mask: Mask, first_rows: Int64s, length: int, tile: tuple[int, int]) -> int:
-    """Tiles that the query tiles beginning at these rows visit."""
+def _visited(table: IntervalTable, order: np.ndarray, tile: tuple[int, int], q_tiles: Int64s) -> int:
+    """Tiles that some query tiles visit when position ``p`` of the sequence holds token ``order[p]``."""
+    place = np.empty(len(order), np.int64)
+    place[order] = np.arange(len(order))
     visited = 0
-    for first in first_rows.tolist():
-        tiles = tile_table(mask.intervals(min(tile[0], length - first), length, first), tile)
-        visited += tiles.full_tiles + tiles.partial_tiles
+    for number in q_tiles.tolist():
+        rows = table.take_rows(order[number * tile[0] : (number + 1) * tile[0]])
+        seen = IntervalTable.from_intervals(np.zeros(rows.count, np.int64), rows.start, rows.stop, 1, table.kv_len)
+        keys = ragged_range(seen.start.astype(np.int64), (seen.stop - seen.start).astype(np.int64))
+        visited += len(np.unique(place[keys] // tile[1]))
     return visited

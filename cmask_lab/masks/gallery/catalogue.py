@@ -273,11 +273,11 @@ def entry(
 
     def register(function: Builder) -> Builder:
         signature = inspect.signature(function)
-        given = dict(parameters or {})
-        if list(given) != list(signature.parameters):
-            raise TypeError(f"{function.__name__}: parameters {list(given)} do not match the signature {signature}")
+        described = dict(parameters or {})
+        if list(described) != list(signature.parameters):
+            raise TypeError(f"{function.__name__}: parameters {list(described)} do not match the signature {signature}")
         known = {
-            name: replace(given[name], name=name, default=argument.default)
+            name: replace(described[name], name=name, default=argument.default)
             for name, argument in signature.parameters.items()
         }
 
@@ -289,6 +289,7 @@ def entry(
                 **{name: known[name].clean(value, function.__name__) for name, value in bound.arguments.items()}
             )
 
+        bound = intervals if callable(intervals) else functools.partial(_constant, intervals)
         REGISTRY[function.__name__] = Entry(
             name=function.__name__,
             title=title,
@@ -298,11 +299,16 @@ def entry(
             parameters=tuple(known.values()),
             convention=convention,
             build=checked,
-            intervals=intervals if callable(intervals) else lambda _: intervals,
+            intervals=bound,
         )
         return checked  # type: ignore[return-value]
 
     return register
+
+
+def _constant(number: int, params: Mapping[str, Any]) -> int:
+    """A bound that no parameter changes."""
+    return number
 
 
 def draw(mask: Mask, q_len: int | None = None, kv_len: int | None = None, q_start: int = 0) -> None:

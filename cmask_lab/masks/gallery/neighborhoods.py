@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import prod
+from typing import Any
 
 import numpy as np
 
@@ -25,7 +26,7 @@ KERNEL = (
 NATTEN = "Neighborhood Attention, arXiv:2204.07143; stride: arXiv:2504.16922"
 
 
-def _intervals(p: dict) -> int:
+def _intervals(p: Mapping[str, Any]) -> int:
     """Rows of keys in a window, times the keys of one row where these stand apart."""
     sizes, steps = spread(p["kernel"], len(p["shape"])), spread(p["dilation"], len(p["shape"]))
     return prod(sizes[:-1]) * (1 if steps[-1] == 1 else sizes[-1])

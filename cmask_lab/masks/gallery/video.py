@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import prod
+from typing import Any
 
 import numpy as np
 
@@ -36,7 +37,7 @@ STA_CONVENTION = (
 )
 
 
-def _sta_intervals(p: dict) -> int:
+def _sta_intervals(p: Mapping[str, Any]) -> int:
     lines = prod(
         min(w, max(s // t, 1)) for w, s, t in zip(p["window"][:-1], p["shape"][:-1], p["tile"][:-1], strict=True)
     )
