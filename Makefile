@@ -31,8 +31,8 @@ lint: $(VENV)/.installed-dev
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --target build/typecheck .
 	$(BIN)/pyright --pythonpath $(BIN)/python
 
-docs: $(VENV)/.installed-docs
-	$(BIN)/mkdocs build --strict
+docs: $(VENV)/.installed-dev
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 # The environment: made once, brought up to date only when a file that it is made from changes.
 $(BIN)/python:
@@ -46,11 +46,7 @@ $(VENV)/.installed-lab: $(INSTALLED_FROM) | $(BIN)/python
 	@touch $@
 
 $(VENV)/.installed-dev: $(INSTALLED_FROM) | $(BIN)/python
-	$(BIN)/python .ci/install.py lab,dev test
-	@touch $@ $(VENV)/.installed-lab
-
-$(VENV)/.installed-docs: $(INSTALLED_FROM) | $(BIN)/python
-	$(BIN)/python .ci/install.py lab,docs docs
+	$(BIN)/python .ci/install.py lab,dev,docs test
 	@touch $@ $(VENV)/.installed-lab
 
 clean:

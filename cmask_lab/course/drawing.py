@@ -134,7 +134,8 @@ def tiles(compiled: CompiledMask, *, caption: str = "", size: int = 240) -> Draw
     4
     """
     classes, density = compiled.tile_map(), compiled.tile_density()
-    plane = _Plane(*classes.shape, size, unit="tile")
+    q_tiles, kv_tiles = classes.shape
+    plane = _Plane(q_tiles, kv_tiles, size, unit="tile")
     parts = [HATCH]
     full = IntervalTable.from_dense(classes == 2)
     parts.append(plane.area(full, FULL))
@@ -146,7 +147,7 @@ def tiles(compiled: CompiledMask, *, caption: str = "", size: int = 240) -> Draw
         if plane.scale >= 6:
             parts.append(f'<rect {box} fill="url(#hatch)"/>')
     if plane.scale >= 4:
-        parts.append(plane.lines(range(classes.shape[0] + 1), range(classes.shape[1] + 1), 0.25))
+        parts.append(plane.lines(range(q_tiles + 1), range(kv_tiles + 1), 0.25))
     return Drawing(plane.finish(parts), caption)
 
 
