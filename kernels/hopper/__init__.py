@@ -1,9 +1,8 @@
-"""Kernels for Hopper (sm_90) in Gluon: TMA, wgmma, warp specialisation. :mod:`forward` and :mod:`backward` hold them."""
+"""Kernels for Hopper (sm_90) in Gluon: TMA, wgmma, warp specialisation; :mod:`forward` and :mod:`backward`."""
 
 from __future__ import annotations
 
 import torch
-
 from cmask_lab.kernels.hopper import backward as _backward
 from cmask_lab.kernels.hopper import forward as _forward
 from cmask_lab.kernels.registry import Backend, Problem

@@ -14,16 +14,16 @@ For a query tile of ``BLOCK_Q`` rows a consumer computes, transposed so that the
     Sᵀ = K Qᵀ        dPᵀ = V dOᵀ        Pᵀ = exp2(Sᵀ - LSE)        dSᵀ = Pᵀ · (dPᵀ - delta)
     dV += Pᵀ dO      dK += dSᵀ Q
 
-and puts its half of dS into shared memory. When both halves are there, each consumer computes half of ``dQ = dS K`` (half the
-columns for head dimension 128, half the rows for 64) and adds it to float32 sums in global memory, four numbers an
-instruction, in the order in which its registers hold them (:func:`finish_kernel` puts them right). The order of these
-additions varies from run to run; :mod:`query_gradient` has the variant in which it doesn't.
+and puts its half of dS into shared memory. When both halves are there, each consumer computes half of ``dQ = dS K``
+(half the columns for head dimension 128, half the rows for 64) and adds it to float32 sums in global memory, four
+numbers an instruction, in the order in which its registers hold them (:func:`finish_kernel` puts them right). The
+order of these additions varies from run to run; :mod:`query_gradient` has the variant in which it doesn't.
 
-What bounds the loop is shared memory as much as the tensor cores: a block of 64 queries moves about 300 KB through it, 2,400
-cycles at 128 bytes a cycle, and multiplies for 2,560. Sums that went through shared memory, too, made it 368 KB.
+What bounds the loop is shared memory as much as the tensor cores: a block of 64 queries moves about 300 KB through it,
+2,400 cycles at 128 bytes a cycle, and multiplies for 2,560. Sums that went through shared memory, too, made it 368 KB.
 
-Work items are those of the transposed descriptor (:mod:`schedule`): with grouped heads, the ``HEAD_GROUP`` records of the
-query heads that share a key head follow one another, and dK and dV are written after the last.
+Work items are those of the transposed descriptor (:mod:`schedule`): with grouped heads, the ``HEAD_GROUP`` records of
+the query heads that share a key head follow one another, and dK and dV are written after the last.
 """
 
 from __future__ import annotations
@@ -31,17 +31,6 @@ from __future__ import annotations
 import torch
 import triton
 import triton.language as tl
-from triton.experimental import gluon
-from triton.experimental.gluon import language as gl
-from triton.experimental.gluon.language.nvidia.hopper import (
-    fence_async_shared,
-    mbarrier,
-    tma,
-    warpgroup_mma,
-    warpgroup_mma_wait,
-)
-
-from cmask_lab.compiler.compile import CompiledMask
 from cmask_lab.kernels.hopper.device import (
     barrier_arrive,
     barrier_sync,
@@ -63,6 +52,17 @@ from cmask_lab.kernels.hopper.launch import (
 from cmask_lab.kernels.hopper.query_gradient import BLOCK_K, query_gradient_kernel
 from cmask_lab.kernels.hopper.schedule import BACKWARD_TILE, ITEM_WORDS, backward_schedule, forward_schedule
 from cmask_lab.kernels.registry import Options
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
+from triton.experimental.gluon.language.nvidia.hopper import (
+    fence_async_shared,
+    mbarrier,
+    tma,
+    warpgroup_mma,
+    warpgroup_mma_wait,
+)
+
+from cmask_lab.compiler.compile import CompiledMask
 
 WORDS = gl.constexpr(ITEM_WORDS)
 STAGES = gl.constexpr(2)
@@ -203,7 +203,8 @@ def _step(
             scores = warpgroup_mma_wait(1, deps=(scores,))
         else:
             scores, dk, dv, weights16, score_grad16 = warpgroup_mma_wait(
-                1, deps=(scores, dk, dv, weights16, score_grad16)
+                1,
+                deps=(scores, dk, dv, weights16, score_grad16),  # noqa: F821 - the last two of the part before
             )
         weights, slope = weights_and_slope(scores, lse[None, :], score_scale, tanh_scale, SOFTMAX, SOFTCAP, dtype)
         if masked != 0:
@@ -372,7 +373,8 @@ def backward_kernel(
 def prepare_kernel(
     out, grad_out, grad_lse, lse, base2_lse, delta, dq, heads, q_len, q_rows, head_dim,
     out_batch, out_head, out_row, grad_batch, grad_head, grad_row, grad_column, lse_batch, lse_head, lse_row,
-    SOFTMAX: tl.constexpr, WITH_GRAD_LSE: tl.constexpr, WITH_DQ: tl.constexpr, HEAD_DIM: tl.constexpr, ROWS: tl.constexpr,
+    SOFTMAX: tl.constexpr, WITH_GRAD_LSE: tl.constexpr, WITH_DQ: tl.constexpr, HEAD_DIM: tl.constexpr,
+    ROWS: tl.constexpr,
 ):  # fmt: skip
     """For ``ROWS`` rows of one head: delta = sum(O · dO) - dLSE, LSE in base 2 (+inf where nothing is seen), dQ = 0."""
     row_blocks = tl.cdiv(q_rows, ROWS)

@@ -1,7 +1,7 @@
 """Compile the kernels for sm_90 without a GPU and read what ptxas says about them.
 
-``python -m cmask_lab.kernels.hopper.compile_ahead`` prints the report of every variant: questions that cost no time on a
-device. Spills, or wgmma that ptxas had to serialise (warnings C7510 and following), explain a slow kernel.
+``python -m cmask_lab.kernels.hopper.compile_ahead`` prints the report of every variant: questions that cost no time on
+a device. Spills, or wgmma that ptxas had to serialise (warnings C7510 and following), explain a slow kernel.
 """
 
 from __future__ import annotations
@@ -16,13 +16,12 @@ from pathlib import Path
 from typing import Any
 
 import triton
-from triton.backends.compiler import GPUTarget
-from triton.experimental.gluon._runtime import GluonASTSource
-
 from cmask_lab.kernels.hopper.backward import backward_kernel, block_q
 from cmask_lab.kernels.hopper.forward import forward_kernel
 from cmask_lab.kernels.hopper.launch import ROW_LAYOUT, TILE_LAYOUT, stages
 from cmask_lab.kernels.hopper.query_gradient import BLOCK_K, query_gradient_kernel
+from triton.backends.compiler import GPUTarget
+from triton.experimental.gluon._runtime import GluonASTSource
 
 ARRAYS = dict.fromkeys(
     ("program_items", "items", "partial_tile", "partial_pattern", "run_start", "run_stop", "patterns"), "*i32"

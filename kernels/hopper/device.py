@@ -1,9 +1,10 @@
 """Device functions that the forward and the backward kernel share: named barriers, and patterns applied to scores.
 
-**Named barriers.** A multiprocessor has 16 hardware barriers for each program. Triton takes 0 and 1 and one more for every
-worker partition of four warps, from 2 up; the numbers below are free. A consumer that is done with a shared-memory stage
-*arrives* (and goes on), the producer warp *syncs* (and waits). An mbarrier could do the same, but Triton puts a barrier of
-the whole partition before every ``mbarrier.arrive``; this one costs each warp a single instruction.
+**Named barriers.** A multiprocessor has 16 hardware barriers for each program. Triton takes 0 and 1 and one more for
+every worker partition of four warps, from 2 up; the numbers below are free. A consumer that is done with a
+shared-memory stage *arrives* (and goes on), the producer warp *syncs* (and waits). An mbarrier could do the same, but
+Triton puts a barrier of the whole partition before every ``mbarrier.arrive``; this one costs each warp a single
+instruction.
 
 **Patterns.** An accumulator of ``wgmma`` gives one thread, of each of its rows, the columns ``8 k + 2 w + e`` for one
 ``w`` in 0…3, all ``k``, and ``e`` in 0…1. The schedule stores word ``w`` of a row with exactly these columns in bit
@@ -51,7 +52,7 @@ def exact_tanh(x):
 
 @gluon.jit
 def sigmoid_of_twice(half, dtype: gl.constexpr):
-    """``sigmoid(2 · half) = (1 + tanh(half)) / 2`` with an absolute error of at most 2^-12 for bfloat16: one instruction."""
+    """``sigmoid(2 · half)``; for bfloat16 by one instruction, with an absolute error of at most 2^-12."""
     if dtype == gl.bfloat16:
         tanh = gl.inline_asm_elementwise("tanh.approx.f32 $0, $1;", "=f,f", [half], gl.float32, is_pure=True, pack=1)
     else:

@@ -3,34 +3,25 @@
 Who does what in a program, by warps:
 
 ====================  ==========================================================================================
-consumers             two warpgroups (four warps each, 240 registers a thread); each owns 64 of the tile's 128
-                      query rows: S = Q Kᵀ and O += P V by ``wgmma``, softmax in registers, O by TMA
+consumers             two warpgroups (four warps each, 240 registers a thread), each with 64 of the tile's 128
+                      query rows: S = Q Kᵀ and O += P V by ``wgmma``, softmax in registers, O by TMA.
+                      For small heads and long rows three, with 160 registers; for tiles of 64 queries one
 producer              one warp (24 registers): walks the work list, brings Q, K and V into shared memory by TMA
 ====================  ==========================================================================================
 
-Every program has its own list of work items (:mod:`schedule`); an item is one query tile of one head. Its partial tiles come
-first, then its runs of full tiles, as one stream: the pipeline never drains between them. In the main loop a consumer issues
-``S = Q Kᵀ`` for the next tile before it does ``O += P V`` for the one before, so that its exponentials run while the tensor
-cores multiply; and the two consumers take turns (*ping-pong*), so that one's exponentials cover the other's products.
+Every program has its own list of work items (:mod:`schedule`); an item is one query tile of one head. Its partial tiles
+come first, then its runs of full tiles, as one stream: the pipeline never drains between them. In the main loop a
+consumer issues ``S = Q Kᵀ`` for the next tile before ``O += P V`` for the one before, so that its exponentials run
+while the tensor cores multiply. Consumers don't wait for one another: soon one's exponentials cover another's products.
 
-Scores are kept in base 2: ``exp(x) = exp2(x · log2 e)``, and the factor is folded into the scale. The first tile of an item
-is always masked; when it is full its pattern is all ones, and an item that has no tiles visits one with an empty pattern.
+Scores are kept in base 2: ``exp(x) = exp2(x · log2 e)``, and the factor is folded into the scale. The first tile of an
+item is always masked; when it is full its pattern is all ones, and an item that has no tiles visits one with an empty
+pattern.
 """
 
 from __future__ import annotations
 
 import torch
-from triton.experimental import gluon
-from triton.experimental.gluon import language as gl
-from triton.experimental.gluon.language.nvidia.hopper import (
-    fence_async_shared,
-    mbarrier,
-    tma,
-    warpgroup_mma,
-    warpgroup_mma_wait,
-)
-
-from cmask_lab.compiler.compile import CompiledMask
 from cmask_lab.kernels.hopper.device import (
     KEY_FREE,
     VALUE_FREE,
@@ -62,6 +53,17 @@ from cmask_lab.kernels.hopper.schedule import (
     three_consumers,
 )
 from cmask_lab.kernels.registry import Options
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
+from triton.experimental.gluon.language.nvidia.hopper import (
+    fence_async_shared,
+    mbarrier,
+    tma,
+    warpgroup_mma,
+    warpgroup_mma_wait,
+)
+
+from cmask_lab.compiler.compile import CompiledMask
 
 LOWEST_MAX = gl.constexpr(-1.0e29)
 """Floor of the running maximum: a row that has seen nothing gets exp2(-inf + 1e29) = 0 and never inf - inf."""
@@ -185,8 +187,9 @@ def _step(
 @gluon.jit
 def _consumer(
     out_tma, lse, sinks, query_tiles, out_tiles, key_tiles, value_tiles, query_full, query_free,
-    key_full, value_full, program_items, items, partial_pattern, patterns, score_scale, tanh_scale, out_scale, q_len, heads,
-    CONSUMER: gl.constexpr, CONSUMERS: gl.constexpr, KV_TILE: gl.constexpr, HEAD_DIM: gl.constexpr, STAGES: gl.constexpr,
+    key_full, value_full, program_items, items, partial_pattern, patterns, score_scale, tanh_scale, out_scale, q_len,
+    heads, CONSUMER: gl.constexpr, CONSUMERS: gl.constexpr, KV_TILE: gl.constexpr, HEAD_DIM: gl.constexpr,
+    STAGES: gl.constexpr,
     SOFTMAX: gl.constexpr, SOFTCAP: gl.constexpr, SINKS: gl.constexpr,
 ):  # fmt: skip
     threads: gl.constexpr = CONSUMERS * 128 + 32
@@ -235,9 +238,7 @@ def _consumer(
         scores = warpgroup_mma_wait(0, deps=(scores,))
         barrier_arrive(KEY_FREE + before, threads)
         row_max = gl.full([64], LOWEST_MAX, gl.float32, row_layout)
-        weights32, row_max, shrink = _weights(
-            scores, row_max, score_scale, tanh_scale, words, True, SOFTMAX, SOFTCAP, dtype
-        )
+        weights32, row_max, _ = _weights(scores, row_max, score_scale, tanh_scale, words, True, SOFTMAX, SOFTCAP, dtype)
         row_sum = partial_row_sums(weights32)
         weights = gl.convert_layout(weights32.to(dtype), operand)
         out = gl.zeros([64, HEAD_DIM], gl.float32, out_layout)
@@ -284,10 +285,7 @@ def _consumer(
             row_scale = gl.convert_layout(keep / safe, out_row_layout)
         out, weights = warpgroup_mma_wait(0, deps=(out, weights))
         barrier_arrive(VALUE_FREE + before, threads)
-        if SOFTMAX:
-            out = out * row_scale[:, None]
-        else:
-            out = out * out_scale
+        out = out * row_scale[:, None] if SOFTMAX else out * out_scale
         tma.store_wait(0)
         partition_barrier()
         out_tile.store(out.to(dtype))

@@ -1,4 +1,5 @@
-"""What both launchers need: tensors as TMA descriptors, the scale in the kernels' base, and the few sizes of a launch."""
+"""What both launchers need: tensors as TMA descriptors, the scale in the kernels' base, and the few sizes of a
+launch."""
 
 from __future__ import annotations
 
@@ -8,15 +9,14 @@ from functools import cache
 from typing import Any
 
 import torch
+from cmask_lab.kernels.registry import Options
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
-from cmask_lab.kernels.registry import Options
-
 LOG2_E = math.log2(math.e)
 TILE_LAYOUT = {rank: gl.NVMMASharedLayout(swizzle_byte_width=128, element_bitwidth=16, rank=rank) for rank in (2, 3, 4)}
-"""Rows of 64 elements of 16 bits, swizzled as ``wgmma`` reads them. A descriptor's layout has the tensor's rank, the tile in
-shared memory rank 2; both describe the same bytes."""
+"""Rows of 64 elements of 16 bits, swizzled as ``wgmma`` reads them. A descriptor's layout has the tensor's rank, the
+tile in shared memory rank 2; both describe the same bytes."""
 ROW_LAYOUT = gl.NVMMASharedLayout(swizzle_byte_width=0, element_bitwidth=32, rank=1)
 """One float32 for each query, not swizzled."""
 
@@ -28,7 +28,8 @@ def programs_of(device: torch.device) -> int:
 
 
 def padded_head_dim(head_dim: int) -> int:
-    """Head dimension that the kernel is compiled for: TMA reads columns past the real one as zeros and never writes them."""
+    """Head dimension that the kernel is compiled for: TMA reads columns past the real one as zeros and never writes
+    them."""
     return 64 if head_dim <= 64 else 128
 
 
@@ -38,7 +39,8 @@ def stages(head_dim: int, kv_tile: int) -> int:
 
 
 def tma_ready(tensor: torch.Tensor) -> torch.Tensor:
-    """The tensor, or a contiguous copy if TMA can't read it: rows must be dense, other strides multiples of 16 bytes."""
+    """The tensor, or a contiguous copy if TMA can't read it: rows must be dense, other strides multiples of 16
+    bytes."""
     aligned = tensor.data_ptr() % 16 == 0
     if aligned and tensor.is_contiguous() and tensor.shape[-1] % 8 == 0:
         return tensor
@@ -56,8 +58,8 @@ def tma_ready(tensor: torch.Tensor) -> torch.Tensor:
 def tile_descriptor(tensor: torch.Tensor, rows: int) -> TensorDescriptor:
     """TMA descriptor of a tensor ``(…, positions, head_dim)`` for tiles of ``rows`` positions.
 
-    Every leading dimension is one of the descriptor's, so that a tile past the last position reads zeros, and not the next
-    head, and is cut off when it is written.
+    Every leading dimension is one of the descriptor's, so that a tile past the last position reads zeros, and not the
+    next head, and is cut off when it is written.
     """
     key = (tensor.shape, tensor.stride(), tensor.dtype, rows)
     if key not in _checked_fields:

@@ -1,23 +1,14 @@
 """The gradient of the queries by query tiles, for results that are the same bit for bit from run to run (sm_90).
 
-:mod:`backward` adds to dQ from several programs in an order that varies. Here a program owns its query tile, as in the forward
-pass, and forms dQ = dS K in registers; S and dP are computed a second time for it, two matrix products more than the five.
+:mod:`backward` adds to dQ from several programs in an order that varies. Here a program owns its query tile, as in the
+forward pass, and forms dQ = dS K in registers; S and dP are computed a second time for it, two matrix products more
+than the five.
 
-Who does what in a program, by warps: two consumer warpgroups with 64 query rows each, and a producer warp that brings Q and dO
-once an item, then blocks of 64 keys and values, by TMA.
+Who does what in a program, by warps: two consumer warpgroups with 64 query rows each, and a producer warp that brings
+Q and dO once an item, then blocks of 64 keys and values, by TMA.
 """
 
 from __future__ import annotations
-
-from triton.experimental import gluon
-from triton.experimental.gluon import language as gl
-from triton.experimental.gluon.language.nvidia.hopper import (
-    fence_async_shared,
-    mbarrier,
-    tma,
-    warpgroup_mma,
-    warpgroup_mma_wait,
-)
 
 from cmask_lab.kernels.hopper.device import (
     KEY_FREE,
@@ -30,6 +21,15 @@ from cmask_lab.kernels.hopper.device import (
 )
 from cmask_lab.kernels.hopper.gluon_names import partition_barrier
 from cmask_lab.kernels.hopper.schedule import ITEM_WORDS
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
+from triton.experimental.gluon.language.nvidia.hopper import (
+    fence_async_shared,
+    mbarrier,
+    tma,
+    warpgroup_mma,
+    warpgroup_mma_wait,
+)
 
 WORDS = gl.constexpr(ITEM_WORDS)
 PRODUCER_SYNC = gl.constexpr(2 * 128 + 32)
@@ -40,8 +40,9 @@ Q_TILE = gl.constexpr(128)
 
 @gluon.jit
 def _producer(
-    query_tma, grad_tma, key_tma, value_tma, query_tiles, grad_tiles, key_tiles, value_tiles, query_full, query_free, kv_full,
-    program_items, items, partial_tile, run_start, run_stop, heads, KV_TILE: gl.constexpr, HEAD_GROUP: gl.constexpr,
+    query_tma, grad_tma, key_tma, value_tma, query_tiles, grad_tiles, key_tiles, value_tiles, query_full, query_free,
+    kv_full, program_items, items, partial_tile, run_start, run_stop, heads, KV_TILE: gl.constexpr, HEAD_GROUP:
+    gl.constexpr,
 ):  # fmt: skip
     stage = 0
     query_phase = 1
@@ -132,7 +133,7 @@ def _consumer(
             value = value_tiles.index(stage)
             weight_grads = warpgroup_mma(grad, value.permute((1, 0)), zeros, use_acc=False, is_async=True)
             scores = warpgroup_mma_wait(1, deps=(scores,))
-            weights, slope = weights_and_slope(scores, lse[:, None], score_scale, tanh_scale, SOFTMAX, SOFTCAP, dtype)
+            _, slope = weights_and_slope(scores, lse[:, None], score_scale, tanh_scale, SOFTMAX, SOFTCAP, dtype)
             if masked != 0:
                 slope = where_visible(slope, words, 0.0)
             weight_grads = warpgroup_mma_wait(0, deps=(weight_grads,))

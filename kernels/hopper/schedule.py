@@ -1,8 +1,8 @@
 """Work lists for the persistent kernels, and patterns in the order in which an accumulator holds its columns.
 
 An *item* is what a program does between reading its first tile and writing its result: a query tile of one head in the
-forward pass, a kv tile of one key head in the backward pass (where the descriptor is transposed). An item is one record for
-each query head in it (:data:`ITEM_WORDS` int32 words):
+forward pass, a kv tile of one key head in the backward pass (where the descriptor is transposed). An item is one record
+for each query head in it (:data:`ITEM_WORDS` int32 words):
 
 ====  ============================================================================
 0     first position of the tile (queries in forward, keys in backward)
@@ -39,13 +39,13 @@ FORWARD_TILES = ((128, 128), (128, 64), (64, 64))
 THREE_CONSUMERS = (64, 128)
 """Tiles of which the forward kernel can take three at a time for head dimension 64, one a consumer."""
 LONG_ROWS = 24
-"""Tiles a row from which that pays: with 128 a row (causal, 32,768 tokens) 567 against 522 TFLOP/s, with 9 (a window of 1,024)
-0.40 against 0.376 ms, on an H200, 2026-12-01; the threshold between them is a guess."""
+"""Tiles a row from which that pays: with 128 a row (causal, 32,768 tokens) 567 against 522 TFLOP/s, with 9 (a window
+of 1,024) 0.40 against 0.376 ms, on an H200, 2026-12-01; the threshold between them is a guess."""
 BACKWARD_TILE = (128, 128)
 GROUP_ITEMS = 256
 """Heads are taken in groups of about so many items. The items of a group run at the same time, so their keys and values
-should fit into the L2 cache together; on an H200 heads one by one are best for 256 tile rows (653 against 612 TFLOP/s with
-all 16 heads interleaved, causal, 32,768 tokens) and groups of four for 64 (648 against 606)."""
+should fit into the L2 cache together; on an H200 heads one by one are best for 256 tile rows (653 against 612 TFLOP/s
+with all 16 heads interleaved, causal, 32,768 tokens) and groups of four for 64 (648 against 606)."""
 EXACT_ITEMS = 64
 """Up to so many items a program each goes to the program with least work; more are dealt back and forth."""
 
@@ -165,10 +165,9 @@ class Stream:
     """The tiles that the kernel visits, row by row, as NumPy arrays: a descriptor's, or three of its rows made one.
 
     Attributes:
-        tile: ``(rows, columns)`` in positions.
-        row_count: tile rows of one mask.
-        run_ptr, run_start, run_stop, partial_ptr, partial_tile: as in a descriptor.
-        partial_pattern: ``(n, 1)`` or ``(n, 3)``; pattern numbers ``patterns`` and ``patterns + 1`` are the empty and the
+        tile: ``(rows, columns)`` in positions. row_count: tile rows of one mask. run_ptr, run_start, run_stop,
+        partial_ptr, partial_tile: as in a descriptor. partial_pattern: ``(n, 1)`` or ``(n, 3)``; pattern numbers
+        ``patterns`` and ``patterns + 1`` are the empty and the
             full one.
         patterns: distinct patterns, without these two.
     """
@@ -205,7 +204,8 @@ def tile_rows(descriptor: Descriptor) -> Stream:
 
 
 def three_rows(descriptor: Descriptor) -> Stream:
-    """Three neighbouring tile rows of a mask as one: runs where all three are full, partial tiles where any sees something.
+    """Three neighbouring tile rows of a mask as one: runs where all three are full, partial tiles where any sees
+    something.
 
     Each of three consumers has its own pattern of a partial tile, which may then be the empty or the full one.
     """
@@ -372,8 +372,8 @@ def in_accumulator_order(patterns: torch.Tensor) -> torch.Tensor:
         patterns: int32 ``(n, rows, columns // 32)``, at most 128 columns.
 
     Returns:
-        int32 ``(n + 2, rows, 4)`` on the same device: bit ``2 k + e`` of word ``w`` is column ``8 k + 2 w + e``. With 64
-        columns only the lower 16 bits of a word are used.
+        int32 ``(n + 2, rows, 4)`` on the same device: bit ``2 k + e`` of word ``w`` is column ``8 k + 2 w + e``. With
+        64 columns only the lower 16 bits of a word are used.
 
     >>> patterns = torch.zeros(1, 1, 4, dtype=torch.int32)
     >>> patterns[0, 0, 1] = 1 << 3                                  # column 35 = 8 * 4 + 2 * 1 + 1

@@ -42,7 +42,7 @@ FORWARD = {
 def test_forward(variant):
     report = compile_forward(**variant)
     head_dim, kv_tile = variant.get("head_dim", 128), variant.get("tile", (128, 128))[1]
-    # Both consumers: the scores of the first, of a masked and of an unmasked tile; their output, and that of the last tile.
+    # Both consumers: the scores of the first, of a masked and of an unmasked tile; their output, that of the last tile.
     check(report, products=2 * 3 * (head_dim // 16 + kv_tile // 16), loads=4, stores=2)
     assert report.spill_bytes == 0
 

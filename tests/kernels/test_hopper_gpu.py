@@ -1,4 +1,4 @@
-"""The Hopper kernels on the chip, against float64 within derived bounds (oracle.py); nothing is left unwritten or varies."""
+"""The Hopper kernels on the chip, against float64 within derived bounds (oracle.py), in memory that held NaN."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def test_three_consumers(head_dim):
     ids=str,
 )
 def test_options(changes, dtype):
-    # SiLU in bfloat16 takes a sigmoid with an error of 2^-12, which the bounds forgive a row of many keys and not of one.
+    # SiLU in bfloat16 takes a sigmoid with an error of 2^-12, which the bounds forgive a row of many keys, not of one.
     mask = LONG["checkered" if changes.get("activation") == "silu" else "documents"]
     check(BACKEND, cm.compile(mask, 1731, tile=(128, 128)), case(dtype=dtype, **changes), "cuda")
 
@@ -185,7 +185,7 @@ def test_more_than_two_to_the_31_elements():
     q, k, v, own_out, own_lse = (tensor[last].contiguous() for tensor in (q, k, v, out, lse))
     wanted, wanted_lse = BACKEND.forward(q, k, v, end, options)
     wanted_grads = BACKEND.backward(own_out, None, q, k, v, own_out, own_lse, end, options)
-    # The first 40 rows of the piece see keys that the piece does not have; the last 40 keys are seen by all they should.
+    # The first 40 rows of the piece see keys that the piece does not have; the last keys are seen by all they should.
     assert torch.allclose(own_out[:, :, 40:].float(), wanted[:, :, 40:].float(), rtol=2**-7, atol=2**-9)
     assert torch.allclose(own_lse[:, :, 40:], wanted_lse[:, :, 40:], rtol=1e-5, atol=1e-5)
     for whole, piece in zip(grads[:3], wanted_grads[:3], strict=True):

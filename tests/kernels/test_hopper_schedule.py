@@ -42,7 +42,7 @@ def plain_order(patterns: torch.Tensor, columns: int) -> np.ndarray:
 
 
 def walk(work: Schedule, batch: int, heads: int, members: int = 1) -> np.ndarray:
-    """bool (batch * heads, positions, other positions): what the programs visit, as the kernels walk it; each tile once."""
+    """bool (batch * heads, positions, other positions): what the programs visit, walked as by a kernel."""
     rows, columns = work.tile
     numbers = work.partial_pattern.numel() // work.partial_tile.numel()
     cells = plain_order(work.patterns, columns)
@@ -185,7 +185,8 @@ def test_accumulator_order_holds_every_bit(words):
     assert (cells[:5] == wanted).all()
     assert not cells[5].any()
     assert cells[6].all()
-    assert (ordered[5] == 0).all() and (ordered[6] == -1).all()
+    assert (ordered[5] == 0).all()
+    assert (ordered[6] == -1).all()
 
 
 def test_patterns_wider_than_an_accumulator():
@@ -206,7 +207,8 @@ def test_tensors_that_tma_can_read_are_not_copied():
     ):
         ready = tma_ready(tensor)
         assert ready.data_ptr() != tensor.data_ptr()
-        assert ready.data_ptr() % 16 == 0 and ready.is_contiguous() and torch.equal(ready, tensor)
+        assert ready.data_ptr() % 16 == 0 and ready.is_contiguous()
+        assert torch.equal(ready, tensor)
 
 
 def test_descriptors_keep_heads_apart_and_pad_the_head_dimension():
@@ -216,7 +218,8 @@ def test_descriptors_keep_heads_apart_and_pad_the_head_dimension():
     assert descriptor.strides == [3200, 80, 320, 1]
     assert descriptor.block_shape == [1, 1, 64, 128]
     again = tile_descriptor(tensor.clone(), 64)
-    assert again is not descriptor and again.base is not tensor
+    assert again is not descriptor
+    assert again.base is not tensor
     # Strides of single entries mean nothing; TMA must get some that are allowed.
     single = torch.randn(5, 64).to(torch.float16).as_strided((1, 1, 5, 64), (1, 3, 64, 1))
     assert tile_descriptor(single, 64).strides == [320, 320, 64, 1]
@@ -228,9 +231,11 @@ def test_scores_in_the_base_of_the_kernels():
     assert score_scales(Options(scale=0.5, activation="silu")) == pytest.approx((0.25, 0.0))
     query = torch.randn(3)
     negated, options = with_positive_scale(query, Options(scale=-0.5))
-    assert torch.equal(negated, -query) and options.scale == 0.5
+    assert torch.equal(negated, -query)
+    assert options.scale == 0.5
     zeros, options = with_positive_scale(query, Options(scale=0.0))
-    assert not zeros.any() and options.scale == 1.0
+    assert not zeros.any()
+    assert options.scale == 1.0
 
 
 def test_without_keys_there_is_the_sink_or_nothing():
