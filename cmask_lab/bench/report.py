@@ -252,6 +252,11 @@ class Report:
         done: False in the partial reports that are yielded on the way.
         progress: share of the work that is done, in [0, 1]; an estimate.
         doing: what is being done, in a few words.
+
+    >>> import cmask_lab as cm
+    >>> report = cm.Report({"name": "a device"}, {"torch": "2.13.0"}, "2026-12-01T00:00:00+00:00")
+    >>> cm.Report.from_dict(report.to_dict()) == report
+    True
     """
 
     device: Mapping[str, Any]
@@ -374,6 +379,8 @@ class Difference:
 def recorded_names() -> list[str]:
     """Names of the reports that came with the package."""
     folder = resources.files("cmask_lab.bench").joinpath("recorded")
+    if not folder.is_dir():
+        return []
     return sorted(file.name.removesuffix(".json") for file in folder.iterdir() if file.name.endswith(".json"))
 
 
