@@ -82,7 +82,7 @@ def _for_lanes(keys: torch.Tensor, q: torch.Tensor) -> torch.Tensor:
 
 
 def _readable(tensor: torch.Tensor) -> torch.Tensor:
-    """What is added to the scores of a tile row, ``(1, 1, queries, keys)``; None if all of its tiles are full."""
+    """The tensor; a copy if the elements of a vector don't lie side by side, as the fused kernel takes for granted."""
     return tensor if tensor.stride(-1) == 1 else tensor.contiguous()
 
 

@@ -104,7 +104,8 @@ def test_no_batch_entries():
 def test_masks_by_batch_and_head(case):
     one, two, three = cm.causal(), cm.window(5, 30), cm.empty()
     both = cm.per_batch([cm.per_head([one, two, three, one]), cm.per_head([two, two, one, three])])
-    for mask in (both, cm.per_head([one, two, three, two]), cm.per_batch([three, two])):
+    others = () if INTERPRETED else (cm.per_head([one, two, three, two]), cm.per_batch([three, two]))
+    for mask in (both, *others):
         check(BACKEND, cm.compile(mask, 70, tile=(64, 64)), case, DEVICE)
 
 
@@ -163,6 +164,7 @@ def test_every_element_of_the_results_is_written():
         torch.use_deterministic_algorithms(False)
 
 
+@pytest.mark.skipif(INTERPRETED, reason="programs of the interpreter run one after another")
 def test_equal_bits_every_time():
     compiled = cm.compile(families()["grid"], 150, tile=(64, 64))
     data = tensors(compiled, Case(dtype=torch.float16, heads=4, kv_heads=2, sinks=True), DEVICE)
@@ -170,12 +172,12 @@ def test_equal_bits_every_time():
     assert all(torch.equal(first[name], second[name]) for name in first)
 
 
-@pytest.mark.parametrize("order", [np.random.default_rng(0).permutation(150)], ids=["shuffled"])
+@pytest.mark.parametrize("order", [np.random.default_rng(0).permutation(100)], ids=["shuffled"])
 def test_block_shapes_given(order):
     """Steps smaller than the tile in either direction."""
     blocks = dict.fromkeys(("forward", "backward_keys", "backward_queries"), Blocks(32, 32, 4, 1))
     mask = cm.causal().take(q=order.tolist(), k=order.tolist())
-    check(Portable(blocks), cm.compile(mask, 150, tile=(64, 128)), Case(), DEVICE)
+    check(Portable(blocks), cm.compile(mask, 100, tile=(64, 128)), Case(heads=1, kv_heads=1), DEVICE)
 
 
 def test_another_mask_compiles_nothing():
