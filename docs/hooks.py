@@ -10,6 +10,7 @@ from pathlib import Path
 from types import ModuleType
 
 from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.plugins import event_priority
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
@@ -41,12 +42,15 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
     return config
 
 
+@event_priority(100)  # before the plugin that turns notebooks into pages
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add the executed notebooks, the gallery, the kernel notes, and the library that draws interactive figures."""
-    executed = beside("executed")
+    executed, pages = beside("executed"), ROOT / "build" / "pages"
+    (pages / "notebooks").mkdir(parents=True, exist_ok=True)
     for notebook in executed.notebooks():
-        path = str(executed.executed(notebook))
-        files.append(File.generated(config, f"notebooks/{notebook.name}", abs_src_path=path))
+        name = f"notebooks/{notebook.name}"
+        shutil.copy(executed.executed(notebook), pages / name)
+        files.append(File(name, str(pages), config.site_dir, config.use_directory_urls))
     files.append(File.generated(config, PLOTLY, abs_src_path=str(_plotly_library())))
     for source, text in beside("pages").generated().items():
         files.append(File.generated(config, source, content=text))
@@ -60,7 +64,9 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
 
 
 def on_post_page(output: str, page: Page, config: MkDocsConfig) -> str:
-    """Leave out the scripts that notebook pages would load from elsewhere, and use our own copy of plotly."""
+    """Notebooks link to pages, load nothing from elsewhere, and draw with our own copy of plotly."""
+    if page.file.src_uri.endswith(".ipynb"):
+        output = re.sub(r'href="(\w+)\.ipynb"', r'href="\1.html"', output)
     library = f'<script src="{"../" * page.url.count("/")}{PLOTLY}">'
     output = re.sub(r'<script[^>]* src="https://cdn\.plot\.ly/[^>]*>', library, output)
     output = re.sub(r'<script type="module">import "https://cdn\.plot\.ly/[^"]*"</script>', "", output)
