@@ -191,7 +191,7 @@ class Studio(traitlets.HasTraits):
                 f"<p>{size}</p><table>{cells}</table>"
             )
         note = "The last state of this Studio. Run the cell to edit it, or <code>cm.Studio.restore()</code>."
-        return {"text/html": f'<div class="cm-fallback">{body}<p><code>{code}</code></p><p><em>{note}</em></p></div>', "text/plain": repr(self)}
+        return {"text/html": f'<div class="cms-fallback">{body}<p><code>{code}</code></p><p><em>{note}</em></p></div>', "text/plain": repr(self)}
 
     def _ipython_display_(self) -> None:
         display(self._widget)

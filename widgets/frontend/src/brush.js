@@ -23,7 +23,7 @@ export function gridBrush(store, layer) {
   const cell = Math.max(1, Math.floor(SIZE / Math.max(rows, columns)));
   const scale = Math.min(SIZE / Math.max(rows, columns), cell > 1 ? cell : Infinity);
   const canvas = h("canvas", {
-    class: "cm-brush", role: "img", tabindex: "-1",
+    class: "cms-brush", role: "img", tabindex: "-1",
     "aria-label": `Token grid ${rows} high, ${columns} wide. Drag from a cell to set how far it sees; the fields above do the same.`,
   });
   const ratio = Math.min(2, window.devicePixelRatio || 1);
@@ -76,6 +76,6 @@ export function gridBrush(store, layer) {
     }, { once: true });
   });
   paint();
-  return h("figure", { class: "cm-wide cm-brush-figure" }, canvas,
-    h("figcaption", { class: "cm-hint" }, "What the marked query sees. Drag from a cell to set the radius."));
+  return h("figure", { class: "cms-wide cms-brush-figure" }, canvas,
+    h("figcaption", { class: "cms-hint" }, "What the marked query sees. Drag from a cell to set the radius."));
 }

@@ -7,12 +7,12 @@ const WORDS = {
   python: /(#[^\n]*)|("""[\s\S]*?"""|"[^"\n]*"|'[^'\n]*')|\b(def|return|import|from|as|for|in|if|else|elif|class|lambda|not|and|or|is|None|True|False|with|while|raise|assert|pass)\b|\b(\d[\d_.eE]*)\b/g,
   json: /()("(?:[^"\\]|\\.)*")|\b(true|false|null)\b|(-?\b\d[\d.eE+-]*)\b/g,
 };
-const CLASSES = ["cm-c-comment", "cm-c-string", "cm-c-word", "cm-c-number"];
+const CLASSES = ["cms-c-comment", "cms-c-string", "cms-c-word", "cms-c-number"];
 
 export function codePanel(store, link, targets) {
-  const output = h("pre", { class: "cm-code", tabindex: "0", "aria-label": "Exported code" });
-  const note = h("p", { class: "cm-hint", role: "status" });
-  const choice = h("select", { class: "cm-input", "aria-label": "Export target", onchange: () => refresh(0) }, targets.map((target) => h("option", { value: target }, target)));
+  const output = h("pre", { class: "cms-code", tabindex: "0", "aria-label": "Exported code" });
+  const note = h("p", { class: "cms-hint", role: "status" });
+  const choice = h("select", { class: "cms-input", "aria-label": "Export target", onchange: () => refresh(0) }, targets.map((target) => h("option", { value: target }, target)));
   let text = "";
   let timer = null;
   const refresh = (wait = WAIT_MS) => {
@@ -22,16 +22,16 @@ export function codePanel(store, link, targets) {
       const answer = await link.ask("code", { target: choice.value, rev: store.design.rev });
       text = answer.text ?? "";
       note.textContent = answer.error ?? answer.note ?? "";
-      note.classList.toggle("cm-error", Boolean(answer.error));
+      note.classList.toggle("cms-error", Boolean(answer.error));
       clear(output, highlighted(text, WORDS[answer.language] ? answer.language : "python"));
     }, wait);
   };
   store.on("design", ({ draft }) => draft || refresh());
   store.on("look", (change) => "panel" in change && refresh(0));
-  const copy = h("button", { type: "button", class: "cm-button", onclick: async () => (note.textContent = (await copyText(text)) ? "Copied." : "The browser did not allow copying; select the text instead.") }, icon("copy"), "Copy");
-  const save = h("button", { type: "button", class: "cm-button", onclick: () => download(text, `mask.${choice.value === "json" ? "json" : "py"}`) }, icon("download"), "Download");
+  const copy = h("button", { type: "button", class: "cms-button", onclick: async () => (note.textContent = (await copyText(text)) ? "Copied." : "The browser did not allow copying; select the text instead.") }, icon("copy"), "Copy");
+  const save = h("button", { type: "button", class: "cms-button", onclick: () => download(text, `mask.${choice.value === "json" ? "json" : "py"}`) }, icon("download"), "Download");
   if (targets.length === 0) note.textContent = "This installation has no exporters.";
-  return h("div", { class: "cm-code-panel" }, h("div", { class: "cm-row" }, choice, copy, save), note, output);
+  return h("div", { class: "cms-code-panel" }, h("div", { class: "cms-row" }, choice, copy, save), note, output);
 }
 
 /** Text as nodes, keywords, strings, numbers and comments in spans; never as HTML. */

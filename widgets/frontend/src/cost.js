@@ -10,13 +10,13 @@ import { parseCount } from "./view.js";
 const REFRESH_MS = 60;
 
 export function costPanel(store, engine, announce) {
-  const big = h("div", { class: "cm-figures" });
-  const bar = h("div", { class: "cm-bar-tiles", role: "img" });
-  const legend = h("dl", { class: "cm-legend" });
-  const table = h("dl", { class: "cm-numbers" });
-  const chart = h("canvas", { class: "cm-chart", role: "img" });
-  const chartNote = h("p", { class: "cm-hint" });
-  const checks = h("ul", { class: "cm-checks", "aria-label": "Warnings" });
+  const big = h("div", { class: "cms-figures" });
+  const bar = h("div", { class: "cms-bar-tiles", role: "img" });
+  const legend = h("dl", { class: "cms-legend" });
+  const table = h("dl", { class: "cms-numbers" });
+  const chart = h("canvas", { class: "cms-chart", role: "img" });
+  const chartNote = h("p", { class: "cms-hint" });
+  const checks = h("ul", { class: "cms-checks", "aria-label": "Warnings" });
   let report = null;
   let last = 0;
   let timer = null;
@@ -30,7 +30,7 @@ export function costPanel(store, engine, announce) {
     const approx = totals.exact ? "" : "≈ ";
     const stats = report?.ok ? report.stats : null;
     const predicted = report?.ok ? report.predicted : null;
-    const late = (value) => h("span", { class: stale ? "cm-stale" : "" }, value);
+    const late = (value) => h("span", { class: stale ? "cms-stale" : "" }, value);
     const [pairs, pairsUnit] = scaled(totals.visible);
     clear(big,
       figure("Visible pairs", `${approx}${pairs}`, pairsUnit, `${figures(100 * totals.density)} % of the plane`, whole(totals.visible)),
@@ -39,9 +39,9 @@ export function costPanel(store, engine, announce) {
         predicted ? `floor ${figures(predicted.floor_ms)} ms · ${predicted.device}` : report?.ok === false ? "does not compile" : "waiting for the compiler", predicted?.about));
     const share = (count) => (100 * count) / (totals.tiles || 1);
     clear(bar, [["full", totals.full], ["partial", totals.partial], ["empty", totals.empty]].filter(([, count]) => count > 0)
-      .map(([kind, count]) => h("span", { class: `cm-kind-${kind}`, style: `flex-grow:${Math.max(share(count), 0.7)}`, title: `${whole(count)} ${kind} tiles` })));
+      .map(([kind, count]) => h("span", { class: `cms-kind-${kind}`, style: `flex-grow:${Math.max(share(count), 0.7)}`, title: `${whole(count)} ${kind} tiles` })));
     bar.setAttribute("aria-label", `${whole(totals.full)} full, ${whole(totals.partial)} partial, ${whole(totals.empty)} empty tiles`);
-    clear(legend, ["full", "partial", "empty"].map((kind) => h("div", {}, h("dt", {}, h("i", { class: `cm-key cm-kind-${kind}` }), kind), h("dd", {}, whole(totals[kind])))));
+    clear(legend, ["full", "partial", "empty"].map((kind) => h("div", {}, h("dt", {}, h("i", { class: `cms-key cms-kind-${kind}` }), kind), h("dd", {}, whole(totals[kind])))));
     const flops = 4 * totals.visible * store.design.head_dim * store.design.heads;
     const [forward, forwardUnit] = scaled(flops);
     const [backward, backwardUnit] = scaled(2.5 * flops);
@@ -51,7 +51,7 @@ export function costPanel(store, engine, announce) {
       line("Descriptor", late(`${size[0]} ${size[1]}`)), line("Patterns", late(stats ? whole(stats.patterns) : "–")),
       line("Runs of full tiles", whole(totals.runs)), line("Intervals", late(stats ? whole(stats.intervals) : "–")),
       line("Compile", late(stats ? `${figures(stats.compile_ms)} ms` : "–")));
-    clear(checks, (report?.checks ?? []).map((check) => h("li", { class: `cm-check cm-check-${check.level}` }, check.text)));
+    clear(checks, (report?.checks ?? []).map((check) => h("li", { class: `cms-check cms-check-${check.level}` }, check.text)));
     drawChart(chart, engine.tally, store.look.dark ? PALETTES.dark : PALETTES.light);
     const imbalance = totals.mean ? totals.heaviest / totals.mean : 1;
     chartNote.textContent = `Tiles a query tile: ${whole(totals.heaviest)} at most, ${figures(totals.mean)} on average (${imbalance.toFixed(2)}×)`;
@@ -75,12 +75,12 @@ export function costPanel(store, engine, announce) {
     },
   }, (change) => store.commit("change the shape", change)));
   render();
-  return h("div", { class: "cm-cost" }, big, bar, legend, h("h4", {}, "Work per query tile"), chart, chartNote, table, h("div", { class: "cm-fields cm-shape" }, shape), checks);
+  return h("div", { class: "cms-cost" }, big, bar, legend, h("h4", {}, "Work per query tile"), chart, chartNote, table, h("div", { class: "cms-fields cms-shape" }, shape), checks);
 }
 
 function figure(label, value, unit, note, title) {
-  return h("div", { class: "cm-figure", title }, h("span", { class: "cm-figure-label" }, label),
-    h("span", { class: "cm-figure-value" }, value, h("small", {}, unit)), h("span", { class: "cm-figure-note" }, note));
+  return h("div", { class: "cms-figure", title }, h("span", { class: "cms-figure-label" }, label),
+    h("span", { class: "cms-figure-value" }, value, h("small", {}, unit)), h("span", { class: "cms-figure-note" }, note));
 }
 
 function line(label, value) {

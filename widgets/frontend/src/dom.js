@@ -37,22 +37,22 @@ const ICONS = {
 
 export function icon(name) {
   const path = svg("path", { d: ICONS[name] });
-  const drawing = svg("svg", { viewBox: "0 0 16 16", class: "cm-icon", "aria-hidden": "true" }, path);
+  const drawing = svg("svg", { viewBox: "0 0 16 16", class: "cms-icon", "aria-hidden": "true" }, path);
   return drawing;
 }
 
 /** A button that shows an icon; the label is its name for everybody who does not see it, and its tooltip. */
 export function iconButton(name, label, onclick, { keys = "", ...attributes } = {}) {
-  return h("button", { type: "button", class: "cm-button cm-icon-button", title: keys ? `${label} (${keys})` : label, "aria-label": label, onclick, ...attributes }, icon(name));
+  return h("button", { type: "button", class: "cms-button cms-icon-button", title: keys ? `${label} (${keys})` : label, "aria-label": label, onclick, ...attributes }, icon(name));
 }
 
 /** One of a few: buttons side by side. */
 export function segmented(label, options, value, onchange) {
   const buttons = options.map(([key, text, title]) => h("button", {
-    type: "button", class: "cm-button", role: "radio", "aria-checked": String(key === value), title, "data-key": key,
+    type: "button", class: "cms-button", role: "radio", "aria-checked": String(key === value), title, "data-key": key,
     onclick: () => onchange(key),
   }, text));
-  const group = h("div", { class: "cm-segmented", role: "radiogroup", "aria-label": label }, buttons);
+  const group = h("div", { class: "cms-segmented", role: "radiogroup", "aria-label": label }, buttons);
   group.show = (key) => buttons.forEach((button) => button.setAttribute("aria-checked", String(button.dataset.key === key)));
   return group;
 }

@@ -9,7 +9,7 @@ const THUMB = 26;
 
 /** A small drawing of a mask on a plane of THUMB × THUMB tokens. */
 function thumbnail(node, dark) {
-  const canvas = h("canvas", { width: THUMB, height: THUMB, class: "cm-thumb", "aria-hidden": "true" });
+  const canvas = h("canvas", { width: THUMB, height: THUMB, class: "cms-thumb", "aria-hidden": "true" });
   const ctx = canvas.getContext("2d");
   const palette = dark ? PALETTES.dark : PALETTES.light;
   const fold = new Fold([makeLayer(node)], { q_len: THUMB, kv_len: THUMB });
@@ -30,10 +30,10 @@ export class AddMenu {
   constructor(store, link, templates) {
     Object.assign(this, { store, link, templates });
     this.input = h("input", {
-      class: "cm-input", type: "search", placeholder: "Find a region or a mask from the gallery", "aria-label": "Find", oninput: () => this.fill(),
+      class: "cms-input", type: "search", placeholder: "Find a region or a mask from the gallery", "aria-label": "Find", oninput: () => this.fill(),
     });
-    this.found = h("div", { class: "cm-menu-scroll" });
-    this.element = h("div", { class: "cm-menu", role: "dialog", "aria-label": "Add a region", hidden: true, onkeydown: (event) => this.key(event) }, this.input, this.found);
+    this.found = h("div", { class: "cms-menu-scroll" });
+    this.element = h("div", { class: "cms-menu", role: "dialog", "aria-label": "Add a region", hidden: true, onkeydown: (event) => this.key(event) }, this.input, this.found);
   }
 
   open(button) {
@@ -62,7 +62,7 @@ export class AddMenu {
 
   key(event) {
     event.stopPropagation();
-    const items = [...this.element.querySelectorAll(".cm-menu-item")];
+    const items = [...this.element.querySelectorAll(".cms-menu-item")];
     const at = items.indexOf(document.activeElement);
     if (event.key === "Escape") this.close();
     else if (event.key === "ArrowDown") items[Math.min(items.length - 1, at + 1)]?.focus();
@@ -78,21 +78,21 @@ export class AddMenu {
     const has = (...texts) => texts.join(" ").toLowerCase().includes(query.toLowerCase());
     const dark = store.look.dark;
     const shapes = SHAPES.filter((shape) => has(shape.label, shape.hint)).map((shape) => h("button", {
-      type: "button", class: "cm-menu-item", onclick: () => {
+      type: "button", class: "cms-menu-item", onclick: () => {
         this.close();
         store.add(shape.node(store.design));
       },
     }, thumbnail(THUMBS[shape.name] ?? shape.node(SMALL), dark), h("span", {}, h("b", {}, shape.label), h("small", {}, shape.hint))));
     const gallery = this.templates.filter((entry) => has(entry.title, entry.name, entry.formula, entry.source)).map((entry) => h("button", {
-      type: "button", class: "cm-menu-item cm-template", title: entry.source, onclick: () => {
+      type: "button", class: "cms-menu-item cms-template", title: entry.source, onclick: () => {
         this.close();
         this.addTemplate(entry);
       },
     }, h("span", {}, h("b", {}, entry.title), h("small", {}, entry.formula))));
     clear(this.found,
-      shapes.length > 0 && h("h4", {}, "Regions"), h("div", { class: "cm-menu-grid" }, shapes),
-      gallery.length > 0 && h("h4", {}, "Gallery"), h("div", { class: "cm-menu-list" }, gallery),
-      shapes.length + gallery.length === 0 && h("p", { class: "cm-hint" }, `Nothing is called “${query}”.`));
+      shapes.length > 0 && h("h4", {}, "Regions"), h("div", { class: "cms-menu-grid" }, shapes),
+      gallery.length > 0 && h("h4", {}, "Gallery"), h("div", { class: "cms-menu-list" }, gallery),
+      shapes.length + gallery.length === 0 && h("p", { class: "cms-hint" }, `Nothing is called “${query}”.`));
   }
 
   async addTemplate(entry) {
@@ -106,7 +106,7 @@ export class AddMenu {
 /** One slider (or choice) a parameter; the layer follows while they move. */
 export function templateSliders(store, layer, link) {
   const entry = link.templates.find(({ name }) => name === layer.template.name);
-  if (!entry) return h("p", { class: "cm-hint" }, `The gallery of this kernel has no "${layer.template.name}".`);
+  if (!entry) return h("p", { class: "cms-hint" }, `The gallery of this kernel has no "${layer.template.name}".`);
   let params = layer.template.params;
   const change = async (name, value, final) => {
     params = { ...params, [name]: value };
@@ -122,23 +122,23 @@ export function templateSliders(store, layer, link) {
     if (final) store.commit(`set ${name} of ${layer.name} to ${value}`);
   };
   const rows = entry.params.map((param) => templateRow(param, params[param.name], change));
-  return h("div", { class: "cm-wide cm-sliders" }, h("p", { class: "cm-formula" }, entry.formula), rows,
-    entry.source && h("p", { class: "cm-hint" }, entry.source));
+  return h("div", { class: "cms-wide cms-sliders" }, h("p", { class: "cms-formula" }, entry.formula), rows,
+    entry.source && h("p", { class: "cms-hint" }, entry.source));
 }
 
 function templateRow(param, value, change) {
   if (param.kind === "choice" || param.kind === "bool") {
     const options = param.kind === "bool" ? [true, false] : param.choices;
-    const select = h("select", { class: "cm-input", "aria-label": param.name, onchange: () => change(param.name, options[select.selectedIndex], true) },
+    const select = h("select", { class: "cms-input", "aria-label": param.name, onchange: () => change(param.name, options[select.selectedIndex], true) },
       options.map((option) => h("option", { selected: option === value }, String(option))));
-    return h("label", { class: "cm-slider" }, h("span", {}, param.name), select);
+    return h("label", { class: "cms-slider" }, h("span", {}, param.name), select);
   }
   if (param.kind === "text") {
-    const input = h("input", { class: "cm-input", value: JSON.stringify(value), "aria-label": param.name, onchange: () => change(param.name, input.value, true) });
-    return h("label", { class: "cm-slider" }, h("span", {}, param.name), input);
+    const input = h("input", { class: "cms-input", value: JSON.stringify(value), "aria-label": param.name, onchange: () => change(param.name, input.value, true) });
+    return h("label", { class: "cms-slider" }, h("span", {}, param.name), input);
   }
   const step = param.kind === "float" ? "any" : "1";
-  const number = h("input", { class: "cm-input", type: "number", step, min: param.min, max: param.max, value: String(value), "aria-label": `${param.name}, number` });
+  const number = h("input", { class: "cms-input", type: "number", step, min: param.min, max: param.max, value: String(value), "aria-label": `${param.name}, number` });
   const slider = h("input", { type: "range", step: param.kind === "float" ? String((param.max - param.min) / 200) : "1", min: String(param.min), max: String(param.max), value: String(value), "aria-label": param.name });
   const read = (input) => (param.kind === "float" ? Number(input.value) : Math.round(Number(input.value)));
   slider.addEventListener("input", () => {
@@ -150,5 +150,5 @@ function templateRow(param, value, change) {
     slider.value = number.value;
     change(param.name, read(number), true);
   });
-  return h("label", { class: "cm-slider" }, h("span", { title: param.about ?? "" }, param.name), slider, number);
+  return h("label", { class: "cms-slider" }, h("span", { title: param.about ?? "" }, param.name), slider, number);
 }

@@ -9,14 +9,14 @@ const KIND = { 0: "empty", [PARTIAL]: "partial", [FULL]: "full" };
 const SHOWN = 24;
 
 export function inspectPanel(store, engine, stage, link) {
-  const body = h("div", { class: "cm-inspect" });
+  const body = h("div", { class: "cms-inspect" });
   let asked = "";
   let answer = null;
   const render = () => {
     const { pinned, panel } = store.look;
     if (panel !== "inspect") return;
     if (!pinned) {
-      clear(body, h("p", { class: "cm-hint" }, "Click a pair on the canvas to follow it from the mask to what the kernel reads."));
+      clear(body, h("p", { class: "cms-hint" }, "Click a pair on the canvas to follow it from the mask to what the kernel reads."));
       return;
     }
     const { design } = store;
@@ -31,9 +31,9 @@ export function inspectPanel(store, engine, stage, link) {
     clear(body,
       step(1, "Mask", `Query ${whole(query)} ${seen ? "sees" : "does not see"} key ${whole(key)}: ${decider ? `“${decider.name}” ${word(decider.op)}` : "no layer covers it"}.`),
       step(2, "Intervals", `${row.length} of query ${whole(query)}, ${whole(row.reduce((sum, [a, b]) => sum + b - a, 0))} keys`,
-        h("code", { class: "cm-intervals" }, row.length ? row.slice(0, SHOWN).map(([a, b]) => `[${a}, ${b})`).join(" ") + (row.length > SHOWN ? " …" : "") : "none")),
+        h("code", { class: "cms-intervals" }, row.length ? row.slice(0, SHOWN).map(([a, b]) => `[${a}, ${b})`).join(" ") + (row.length > SHOWN ? " …" : "") : "none")),
       step(3, "Tiles", `Tile (${tileRow}, ${column}) is ${KIND[tile.kind]}: ${whole(tile.pairs)} visible pairs, ${figures(100 * tile.share)} %.`,
-        h("button", { type: "button", class: "cm-button", onclick: () => stage.show(tileSpan(design.q_start, tileRow, design.tile[0]), tileSpan(0, column, design.tile[1])) }, "Look at its tokens")),
+        h("button", { type: "button", class: "cms-button", onclick: () => stage.show(tileSpan(design.q_start, tileRow, design.tile[0]), tileSpan(0, column, design.tile[1])) }, "Look at its tokens")),
       step(4, "Descriptor", answer && !answer.error ? "" : answer?.error ?? "Asking the compiler …", answer && !answer.error ? descriptor(answer, design, store, stage, column) : null));
     const wanted = `${design.rev} ${tileRow}`;
     if (asked !== wanted && !store.base) {
@@ -53,22 +53,22 @@ const tileSpan = (start, n, size) => [start + n * size, start + (n + 1) * size];
 const word = (op) => ({ add: "adds it", cut: "cuts it", intersect: "leaves it out" })[op];
 
 function step(n, title, text, ...more) {
-  return h("section", { class: "cm-step" }, h("h4", {}, h("b", {}, String(n)), title), text && h("p", {}, text), ...more);
+  return h("section", { class: "cms-step" }, h("h4", {}, h("b", {}, String(n)), title), text && h("p", {}, text), ...more);
 }
 
 function descriptor(answer, design, store, stage, column) {
   const palette = store.look.dark ? PALETTES.dark : PALETTES.light;
-  const runs = answer.runs.map(([start, stop]) => h("code", { class: "cm-chip cm-chip-full" }, stop - start === 1 ? `${start}` : `${start}–${stop - 1}`));
+  const runs = answer.runs.map(([start, stop]) => h("code", { class: "cms-chip cms-chip-full" }, stop - start === 1 ? `${start}` : `${start}–${stop - 1}`));
   const partial = answer.partial.map(([tile, pattern]) => h("button", {
-    type: "button", class: `cm-pattern${tile === column ? " cm-current" : ""}`, title: `kv tile ${tile}, pattern ${pattern}`,
+    type: "button", class: `cms-pattern${tile === column ? " cms-current" : ""}`, title: `kv tile ${tile}, pattern ${pattern}`,
     onclick: () => stage.show(tileSpan(design.q_start, answer.tile_row, design.tile[0]), tileSpan(0, tile, design.tile[1])),
   }, answer.patterns[pattern] ? patternImage(answer.patterns[pattern], design.tile, palette) : null, h("span", {}, `${tile}`), h("small", {}, `#${pattern}`)));
   return h("div", {},
     h("p", {}, `Tile row ${answer.tile_row} is number ${answer.place} in the schedule: ${whole(answer.full_tiles)} full tiles in ${answer.runs_total} runs, ${answer.partial_total} partial.`),
-    h("h5", {}, "Runs of full kv tiles"), h("div", { class: "cm-chips" }, runs.length ? runs : "none", answer.runs_total > answer.runs.length ? " …" : null),
-    h("h5", {}, "Partial kv tiles and their patterns"), h("div", { class: "cm-patterns" }, partial.length ? partial : "none", answer.partial_total > answer.partial.length ? " …" : null),
+    h("h5", {}, "Runs of full kv tiles"), h("div", { class: "cms-chips" }, runs.length ? runs : "none", answer.runs_total > answer.runs.length ? " …" : null),
+    h("h5", {}, "Partial kv tiles and their patterns"), h("div", { class: "cms-patterns" }, partial.length ? partial : "none", answer.partial_total > answer.partial.length ? " …" : null),
     h("h5", {}, "Arrays"),
-    h("table", { class: "cm-arrays" }, h("thead", {}, h("tr", {}, h("th", {}, "array"), h("th", {}, "shape"), h("th", {}, "dtype"), h("th", {}, "size"))),
+    h("table", { class: "cms-arrays" }, h("thead", {}, h("tr", {}, h("th", {}, "array"), h("th", {}, "shape"), h("th", {}, "dtype"), h("th", {}, "size"))),
       h("tbody", {}, answer.arrays.map(({ name, shape, dtype, nbytes }) => h("tr", {}, h("td", {}, name), h("td", {}, `(${shape.join(", ")})`), h("td", {}, dtype), h("td", {}, bytes(nbytes).join(" ")))))));
 }
 

@@ -17,9 +17,9 @@ const HELP = [
 ];
 
 export function helpSheet() {
-  const sheet = h("div", { class: "cm-help", role: "dialog", "aria-label": "Keys", hidden: true, tabindex: "-1" });
-  clear(sheet, h("header", { class: "cm-section-head" }, h("h3", {}, "Keys"), iconButton("close", "Close", () => { sheet.hidden = true; })),
-    h("div", { class: "cm-help-columns" }, HELP.map(([title, rows]) => h("section", {}, h("h4", {}, title),
+  const sheet = h("div", { class: "cms-help", role: "dialog", "aria-label": "Keys", hidden: true, tabindex: "-1" });
+  clear(sheet, h("header", { class: "cms-section-head" }, h("h3", {}, "Keys"), iconButton("close", "Close", () => { sheet.hidden = true; })),
+    h("div", { class: "cms-help-columns" }, HELP.map(([title, rows]) => h("section", {}, h("h4", {}, title),
       h("dl", {}, rows.map(([key, text]) => h("div", {}, h("dt", {}, h("kbd", {}, key)), h("dd", {}, text))))))));
   return sheet;
 }

@@ -10,9 +10,9 @@ const OP = {
 const NEXT = { add: "cut", cut: "intersect", intersect: "add" };
 
 export function layersPanel(store, openMenu) {
-  const list = h("ol", { class: "cm-layers", role: "listbox", "aria-label": "Layers, topmost first", "aria-multiselectable": "true" });
-  const add = h("button", { type: "button", class: "cm-button cm-primary", "aria-haspopup": "menu", onclick: () => openMenu(add) }, icon("plus"), "Add region");
-  const actions = h("div", { class: "cm-row cm-layer-actions" },
+  const list = h("ol", { class: "cms-layers", role: "listbox", "aria-label": "Layers, topmost first", "aria-multiselectable": "true" });
+  const add = h("button", { type: "button", class: "cms-button cms-primary", "aria-haspopup": "menu", onclick: () => openMenu(add) }, icon("plus"), "Add region");
+  const actions = h("div", { class: "cms-row cms-layer-actions" },
     iconButton("copy", "Duplicate", () => store.duplicate(), { keys: "Ctrl+D" }),
     iconButton("up", "Raise", () => shift(store, 1), { keys: "]" }),
     iconButton("down", "Lower", () => shift(store, -1), { keys: "[" }),
@@ -22,7 +22,7 @@ export function layersPanel(store, openMenu) {
     const { layers } = store.design;
     actions.querySelectorAll("button").forEach((button) => { button.disabled = store.selection.length === 0; });
     if (layers.length === 0) {
-      clear(list, h("li", { class: "cm-hint" }, "No layers: nothing is visible. Add a region, or draw one on the canvas."));
+      clear(list, h("li", { class: "cms-hint" }, "No layers: nothing is visible. Add a region, or draw one on the canvas."));
       return;
     }
     clear(list, layers.toReversed().map((layer) => layerRow(store, layer)));
@@ -31,8 +31,8 @@ export function layersPanel(store, openMenu) {
   store.on("selection", render);
   store.on("look", (change) => "dark" in change && render());
   render();
-  return h("section", { class: "cm-section cm-layers-section", "aria-label": "Layers" },
-    h("header", { class: "cm-section-head" }, h("h3", {}, "Layers"), add), list, actions);
+  return h("section", { class: "cms-section cms-layers-section", "aria-label": "Layers" },
+    h("header", { class: "cms-section-head" }, h("h3", {}, "Layers"), add), list, actions);
 }
 
 function shift(store, by) {
@@ -43,7 +43,7 @@ function shift(store, by) {
 /** While dragging only the words change. */
 function refresh(store, list) {
   for (const layer of store.design.layers) {
-    const found = list.querySelector(`[data-id="${layer.id}"] .cm-layer-about`);
+    const found = list.querySelector(`[data-id="${layer.id}"] .cms-layer-about`);
     if (found) found.textContent = describe(layer.node);
   }
 }
@@ -53,33 +53,33 @@ function layerRow(store, layer) {
   const palette = store.look.dark ? PALETTES.dark : PALETTES.light;
   const [sign, meaning] = OP[layer.op];
   const op = h("button", {
-    type: "button", class: `cm-op cm-op-${layer.op}`, title: `${layer.name} ${meaning}. Click to change.`, "aria-label": `Operation: ${layer.op}`,
+    type: "button", class: `cms-op cms-op-${layer.op}`, title: `${layer.name} ${meaning}. Click to change.`, "aria-label": `Operation: ${layer.op}`,
     onclick: (event) => {
       event.stopPropagation();
       store.edit(layer.id, { op: NEXT[layer.op] }, `make ${layer.name} ${NEXT[layer.op]}`);
     },
   }, sign);
-  const name = h("span", { class: "cm-layer-name", title: "Double-click to rename" }, layer.name);
-  const about = h("span", { class: "cm-layer-about" }, describe(layer.node));
+  const name = h("span", { class: "cms-layer-name", title: "Double-click to rename" }, layer.name);
+  const about = h("span", { class: "cms-layer-about" }, describe(layer.node));
   const toggle = (key, on, off, label) => iconButton(layer[key] ? on : off, `${label} ${layer.name}`, (event) => {
     event.stopPropagation();
     store.edit(layer.id, { [key]: !layer[key] }, `${label.toLowerCase()} ${layer.name}`);
   }, { "aria-pressed": String(layer[key]) });
   const row = h("li", {
-    class: `cm-layer${layer.visible ? "" : " cm-hidden"}`, role: "option", "aria-selected": String(selected), tabindex: selected ? "0" : "-1", "data-id": layer.id,
+    class: `cms-layer${layer.visible ? "" : " cms-hidden"}`, role: "option", "aria-selected": String(selected), tabindex: selected ? "0" : "-1", "data-id": layer.id,
     "aria-label": `${layer.name}, ${layer.op}, ${describe(layer.node)}${layer.visible ? "" : ", hidden"}${layer.locked ? ", locked" : ""}`,
     onpointerdown: (event) => startReorder(store, layer, row, event),
     ondblclick: (event) => event.target.closest("button") ?? rename(store, layer, name),
   },
-  h("span", { class: "cm-swatch", style: `background:${layerColour(palette, layer.colour)}` }), op,
-  h("span", { class: "cm-layer-text" }, name, about),
+  h("span", { class: "cms-swatch", style: `background:${layerColour(palette, layer.colour)}` }), op,
+  h("span", { class: "cms-layer-text" }, name, about),
   toggle("locked", "lock", "unlock", layer.locked ? "Unlock" : "Lock"),
   toggle("visible", "eye", "eye-off", layer.visible ? "Hide" : "Show"));
   return row;
 }
 
 export function rename(store, layer, name) {
-  const input = h("input", { class: "cm-input", value: layer.name, "aria-label": `New name of ${layer.name}` });
+  const input = h("input", { class: "cms-input", value: layer.name, "aria-label": `New name of ${layer.name}` });
   const done = (keep) => {
     const text = input.value.trim();
     input.replaceWith(name);
@@ -107,11 +107,11 @@ function startReorder(store, layer, row, event) {
   const { selection } = store;
   const y = event.clientY;
   const list = row.parentElement;
-  const marker = h("li", { class: "cm-drop", "aria-hidden": "true" });
+  const marker = h("li", { class: "cms-drop", "aria-hidden": "true" });
   let place = null;
   const move = (moved) => {
     if (Math.abs(moved.clientY - y) < 4 && place === null) return;
-    const rows = [...list.querySelectorAll(".cm-layer")];
+    const rows = [...list.querySelectorAll(".cms-layer")];
     const over = rows.findIndex((other) => moved.clientY < other.getBoundingClientRect().top + other.offsetHeight / 2);
     place = over < 0 ? rows.length : over;
     if (over < 0) list.append(marker);

@@ -7,9 +7,9 @@ import { templateSliders } from "./gallery.js";
 
 /** A labelled input that commits on Enter or when left, and says what is wrong with its text. */
 export function fieldInput(field, commit, { id } = {}) {
-  const note = h("span", { class: "cm-field-note", role: "alert" });
+  const note = h("span", { class: "cms-field-note", role: "alert" });
   const input = h("input", {
-    class: "cm-input", value: field.text, placeholder: field.hint ?? "", "aria-label": field.label, inputmode: "text", spellcheck: "false", "data-field": id ?? field.label,
+    class: "cms-input", value: field.text, placeholder: field.hint ?? "", "aria-label": field.label, inputmode: "text", spellcheck: "false", "data-field": id ?? field.label,
     onkeydown(event) {
       event.stopPropagation();
       if (event.key === "Enter") apply();
@@ -40,11 +40,11 @@ export function fieldInput(field, commit, { id } = {}) {
       input.setAttribute("aria-invalid", "true");
     }
   };
-  return h("label", { class: `cm-field${field.wide ? " cm-wide" : ""}` }, h("span", {}, field.label), input, note);
+  return h("label", { class: `cms-field${field.wide ? " cms-wide" : ""}` }, h("span", {}, field.label), input, note);
 }
 
 export function propertiesPanel(store, link) {
-  const body = h("div", { class: "cm-fields" });
+  const body = h("div", { class: "cms-fields" });
   const title = h("h3", {}, "Region");
   let shownNode = null;
   let shownId = null;
@@ -58,7 +58,7 @@ export function propertiesPanel(store, link) {
     shownId = active?.id ?? null;
     if (!active) {
       title.textContent = "Region";
-      clear(body, h("p", { class: "cm-hint" }, "Select a layer to see its numbers."));
+      clear(body, h("p", { class: "cms-hint" }, "Select a layer to see its numbers."));
       return;
     }
     title.textContent = active.name;
@@ -69,7 +69,7 @@ export function propertiesPanel(store, link) {
       active.template && templateSliders(store, active, link),
       fields.map((field) => fieldInput(field, commit)),
       !active.template && active.node.type === "grid" && active.node.shape.length === 2 && gridBrush(store, active),
-      fields.length === 0 && !active.template && h("p", { class: "cm-hint" }, "This region has no numbers of its own.")));
+      fields.length === 0 && !active.template && h("p", { class: "cms-hint" }, "This region has no numbers of its own.")));
   };
   store.on("design", render);
   store.on("selection", () => {
@@ -77,7 +77,7 @@ export function propertiesPanel(store, link) {
     render();
   });
   render();
-  return h("section", { class: "cm-section", "aria-label": "Properties of the selected region" }, h("header", { class: "cm-section-head" }, title), body);
+  return h("section", { class: "cms-section", "aria-label": "Properties of the selected region" }, h("header", { class: "cms-section-head" }, title), body);
 }
 
 /** New numbers into the inputs that are there; false when they no longer fit. */
@@ -93,7 +93,7 @@ const LIMIT = 1 << 24;
 
 /** Lengths of the plane and the tile size. */
 export function planePanel(store) {
-  const body = h("div", { class: "cm-fields" });
+  const body = h("div", { class: "cms-fields" });
   const whole = (key, label, least) => ({
     label, text: `${store.design[key]}`,
     set(text) {
@@ -115,5 +115,5 @@ export function planePanel(store) {
   };
   store.on("design", ({ draft }) => draft || render());
   render();
-  return h("section", { class: "cm-section", "aria-label": "Plane" }, h("header", { class: "cm-section-head" }, h("h3", {}, "Plane")), body);
+  return h("section", { class: "cms-section", "aria-label": "Plane" }, h("header", { class: "cms-section-head" }, h("h3", {}, "Plane")), body);
 }

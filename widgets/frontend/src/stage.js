@@ -20,13 +20,13 @@ export class Stage {
     this.picture = new Picture();
     this.hover = null; // {i, j}: the pair under the pointer
     this.guides = []; // snap lines shown while dragging
-    this.base = h("canvas", { class: "cm-canvas", "aria-hidden": "true" });
+    this.base = h("canvas", { class: "cms-canvas", "aria-hidden": "true" });
     this.top = h("canvas", {
-      class: "cm-canvas cm-overlay", tabindex: "0", role: "application", "data-lm-suppress-shortcuts": "true",
+      class: "cms-canvas cms-overlay", tabindex: "0", role: "application", "data-lm-suppress-shortcuts": "true",
       "aria-roledescription": "mask canvas",
       "aria-label": "Plane of queries (down) and keys (across). Arrows nudge the selected layer, ? shows all keys; the Regions tab has the same as a table.",
     });
-    this.element = h("div", { class: "cm-stage" }, this.base, this.top);
+    this.element = h("div", { class: "cms-stage" }, this.base, this.top);
     this.frames = []; // times between drawn frames while dragging, for the measurements of the tests
     new ResizeObserver(() => this.resize()).observe(this.element);
     store.on("design", () => this.designChanged());

@@ -8,8 +8,8 @@ const SHOWN = 3;
 const WORD = { add: "added by", cut: "cut by", intersect: "left out by" };
 
 export function hoverBar(store, engine, stage) {
-  const bar = h("div", { class: "cm-status" });
-  const rest = () => clear(bar, h("span", { class: "cm-hint" }, "Hover to read a pair · click to pin it · double-click for its tile · Ctrl + wheel zooms · ? for all keys"));
+  const bar = h("div", { class: "cms-status" });
+  const rest = () => clear(bar, h("span", { class: "cms-hint" }, "Hover to read a pair · click to pin it · double-click for its tile · Ctrl + wheel zooms · ? for all keys"));
   let frame = null;
   const render = () => {
     frame = null;
@@ -34,10 +34,10 @@ export function hoverBar(store, engine, stage) {
     const from = Math.max(0, Math.min(near < 0 ? intervals.length : near - 1, intervals.length - SHOWN));
     clear(bar,
       h("span", {}, "query ", h("b", {}, whole(i)), " key ", h("b", {}, whole(j))),
-      h("span", { class: seen ? "cm-seen" : "cm-unseen" }, seen ? "visible" : "not visible"),
-      h("span", {}, layer ? [WORD[layer.op === "intersect" && seen ? "add" : layer.op], " ", h("i", { class: "cm-swatch", style: `background:${layerColour(palette, layer.colour)}` }), layer.name] : "no layer"),
-      h("span", {}, h("i", { class: `cm-key cm-kind-${kind}` }), `tile (${tileRow}, ${column}) ${kind}${tile.kind === PARTIAL ? `, ${figures(100 * tile.share)} %` : ""}`),
-      h("span", { class: "cm-row-intervals" }, `row: ${whole(keys)} keys in ${intervals.length} `,
+      h("span", { class: seen ? "cms-seen" : "cms-unseen" }, seen ? "visible" : "not visible"),
+      h("span", {}, layer ? [WORD[layer.op === "intersect" && seen ? "add" : layer.op], " ", h("i", { class: "cms-swatch", style: `background:${layerColour(palette, layer.colour)}` }), layer.name] : "no layer"),
+      h("span", {}, h("i", { class: `cms-key cms-kind-${kind}` }), `tile (${tileRow}, ${column}) ${kind}${tile.kind === PARTIAL ? `, ${figures(100 * tile.share)} %` : ""}`),
+      h("span", { class: "cms-row-intervals" }, `row: ${whole(keys)} keys in ${intervals.length} `,
         intervals.slice(from, from + SHOWN).map(([a, b]) => `[${a}, ${b})`).join(" "), intervals.length > SHOWN ? " …" : ""));
   };
   store.on("hover", () => { frame ??= requestAnimationFrame(render); });

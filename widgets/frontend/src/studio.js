@@ -26,18 +26,18 @@ function render({ model, el }) {
   const stage = new Stage(store, engine);
   link.templates = model.get("templates") ?? [];
 
-  const live = h("div", { class: "cm-visually-hidden", role: "status", "aria-live": "polite" });
+  const live = h("div", { class: "cms-visually-hidden", role: "status", "aria-live": "polite" });
   const say = (text) => { live.textContent = text; };
   const menu = new AddMenu(store, link, link.templates);
   const help = helpSheet();
   const inspect = inspectPanel(store, engine, stage, link);
-  const root = h("div", { class: "cm-studio", "data-lm-suppress-shortcuts": "true" },
+  const root = h("div", { class: "cms-studio", "data-lm-suppress-shortcuts": "true" },
     toolbar(store, stage, help),
     banner(store, link),
-    h("div", { class: "cm-body" },
-      h("aside", { class: "cm-left" }, layersPanel(store, (button) => menu.open(button)), propertiesPanel(store, link), planePanel(store)),
-      h("main", { class: "cm-centre" }, stage.element, hoverBar(store, engine, stage)),
-      h("aside", { class: "cm-right" }, tabs(store, {
+    h("div", { class: "cms-body" },
+      h("aside", { class: "cms-left" }, layersPanel(store, (button) => menu.open(button)), propertiesPanel(store, link), planePanel(store)),
+      h("main", { class: "cms-centre" }, stage.element, hoverBar(store, engine, stage)),
+      h("aside", { class: "cms-right" }, tabs(store, {
         cost: ["Cost", costPanel(store, engine, (report) => say(announcement(store, engine, report)))],
         inspect: ["Inspect", inspect.element],
         code: ["Code", codePanel(store, link, model.get("targets") ?? [])],
@@ -47,7 +47,7 @@ function render({ model, el }) {
   bindKeys(root, {
     store, stage, help,
     renameActive() {
-      const name = root.querySelector(`[data-id="${store.active?.id}"] .cm-layer-name`);
+      const name = root.querySelector(`[data-id="${store.active?.id}"] .cms-layer-name`);
       if (name) rename(store, store.active, name);
     },
     paste: () => store.paste(),
@@ -80,7 +80,7 @@ function hideFallback(el, tries = 40) {
     return;
   }
   const area = el.closest(".jp-OutputArea, .output_area, .output");
-  const hide = () => area?.querySelectorAll(".cm-fallback").forEach((picture) => {
+  const hide = () => area?.querySelectorAll(".cms-fallback").forEach((picture) => {
     (picture.closest(".jp-OutputArea-child") ?? picture).style.display = "none";
   });
   hide();
@@ -88,14 +88,14 @@ function hideFallback(el, tries = 40) {
 }
 
 function toolbar(store, stage, help) {
-  const tools = h("div", { class: "cm-segmented", role: "radiogroup", "aria-label": "Tool" }, TOOLS.map(([tool, key, label]) => {
+  const tools = h("div", { class: "cms-segmented", role: "radiogroup", "aria-label": "Tool" }, TOOLS.map(([tool, key, label]) => {
     const button = iconButton(tool, label, () => store.set({ tool }), { keys: key, role: "radio" });
     button.dataset.key = tool;
     return button;
   }));
   const op = segmented("New regions", OPS.map((name) => [name, { add: "+ Add", cut: "− Cut", intersect: "∩ Keep" }[name], `New regions ${name}`]), store.look.op, (value) => store.set({ op: value }));
   const mode = segmented("View", [["tiles", "Tiles", "What is computed: full, partial and empty tiles (1)"], ["mask", "Mask", "What is visible, pair by pair (2)"], ["layers", "Layers", "Which layer made each pair visible (3)"]], store.look.mode, (value) => store.set({ mode: value }));
-  const tile = h("select", { class: "cm-input", "aria-label": "Tile size", title: "Tile size: queries × keys", onchange: () => store.commit("change the tile size", { tile: tile.value.split("×").map(Number) }) });
+  const tile = h("select", { class: "cms-input", "aria-label": "Tile size", title: "Tile size: queries × keys", onchange: () => store.commit("change the tile size", { tile: tile.value.split("×").map(Number) }) });
   const undo = iconButton("undo", "Undo", () => store.undo(), { keys: "Ctrl+Z" });
   const redo = iconButton("redo", "Redo", () => store.redo(), { keys: "Ctrl+Y" });
   const magnet = iconButton("magnet", "Snap to tiles, edges and powers of two", () => store.set({ snapping: !store.look.snapping }), { keys: "S" });
@@ -116,21 +116,21 @@ function toolbar(store, stage, help) {
   store.on("look", refresh);
   store.on("design", ({ draft }) => draft || refresh());
   refresh();
-  return h("header", { class: "cm-toolbar" },
-    h("span", { class: "cm-brand", title: "cmask_lab Studio" }, h("i", { "aria-hidden": "true" }), "Studio"), tools, op,
-    h("div", { class: "cm-row" }, undo, redo), h("span", { class: "cm-spring" }), mode, tile,
-    h("div", { class: "cm-row" }, magnet, iconButton("minus", "Zoom out", () => stage.zoom(1 / 1.5), { keys: "−" }), iconButton("fit", "Fit the plane", () => stage.fit(), { keys: "0" }),
+  return h("header", { class: "cms-toolbar" },
+    h("span", { class: "cms-brand", title: "cmask_lab Studio" }, h("i", { "aria-hidden": "true" }), "Studio"), tools, op,
+    h("div", { class: "cms-row" }, undo, redo), h("span", { class: "cms-spring" }), mode, tile,
+    h("div", { class: "cms-row" }, magnet, iconButton("minus", "Zoom out", () => stage.zoom(1 / 1.5), { keys: "−" }), iconButton("fit", "Fit the plane", () => stage.fit(), { keys: "0" }),
       iconButton("plus", "Zoom in", () => stage.zoom(1.5), { keys: "+" }), iconButton("help", "Keys", () => { help.hidden = !help.hidden; }, { keys: "?" })));
 }
 
 /** One line above the canvas for what must be seen: a lost kernel, a refused message, a disagreement. */
 function banner(store, link) {
-  const bar = h("div", { class: "cm-banner", role: "alert", hidden: true });
+  const bar = h("div", { class: "cms-banner", role: "alert", hidden: true });
   const state = { connection: "live", problem: "", mismatch: null, report: null };
-  const copySpec = h("button", { type: "button", class: "cm-button", onclick: async () => {
+  const copySpec = h("button", { type: "button", class: "cms-button", onclick: async () => {
     copySpec.textContent = (await copyText(JSON.stringify(specOf(store.design.layers), null, 1))) ? "Copied" : "Copying was refused";
   } }, "Copy spec");
-  const saveSpec = h("button", { type: "button", class: "cm-button", onclick: () => download(JSON.stringify(specOf(store.design.layers), null, 1), "mask.json") }, "Download spec");
+  const saveSpec = h("button", { type: "button", class: "cms-button", onclick: () => download(JSON.stringify(specOf(store.design.layers), null, 1), "mask.json") }, "Download spec");
   const show = () => {
     const { connection, problem, mismatch, report } = state;
     const [kind, text, more] = connection === "lost"
@@ -140,7 +140,7 @@ function banner(store, link) {
       : report?.ok === false ? ["problem", report.error, []]
       : connection === "busy" ? ["busy", "The kernel is busy; numbers of the compiler follow when it answers.", []] : ["", "", []];
     bar.hidden = kind === "";
-    bar.className = `cm-banner cm-banner-${kind}`;
+    bar.className = `cms-banner cms-banner-${kind}`;
     clear(bar, icon("warning"), h("span", {}, text), more);
   };
   store.on("connection", (connection) => { state.connection = connection; copySpec.textContent = "Copy spec"; show(); });
@@ -152,7 +152,7 @@ function banner(store, link) {
 
 function tabs(store, panels) {
   const buttons = Object.entries(panels).map(([key, [label]]) => h("button", {
-    type: "button", class: "cm-tab", role: "tab", "data-key": key, onclick: () => store.set({ panel: key }),
+    type: "button", class: "cms-tab", role: "tab", "data-key": key, onclick: () => store.set({ panel: key }),
     onkeydown(event) {
       const by = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
       if (!by) return;
@@ -161,7 +161,7 @@ function tabs(store, panels) {
       next.click();
     },
   }, label));
-  const bodies = Object.entries(panels).map(([key, [label, element]]) => h("div", { class: "cm-panel", role: "tabpanel", "aria-label": label, "data-key": key }, element));
+  const bodies = Object.entries(panels).map(([key, [label, element]]) => h("div", { class: "cms-panel", role: "tabpanel", "aria-label": label, "data-key": key }, element));
   const show = () => {
     buttons.forEach((button) => {
       const on = button.dataset.key === store.look.panel;
@@ -172,7 +172,7 @@ function tabs(store, panels) {
   };
   store.on("look", show);
   show();
-  return h("div", { class: "cm-tabs" }, h("div", { class: "cm-tablist", role: "tablist", "aria-label": "Panels" }, buttons), bodies);
+  return h("div", { class: "cms-tabs" }, h("div", { class: "cms-tablist", role: "tablist", "aria-label": "Panels" }, buttons), bodies);
 }
 
 function announcement(store, engine, report) {
