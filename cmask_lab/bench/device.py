@@ -239,11 +239,10 @@ def _reason_bit(nvml: ModuleType, name: str) -> int:
 def _other_processes(running: list[Any]) -> int:
     """How many processes beside this one use the GPU.
 
-    In a container NVML may number processes as the host does, and this one can't be recognised: then one of those
-    listed is taken to be this one.
+    One of those listed is this one, which has used the GPU before it asks. It is not looked for by its number: in a
+    container NVML counts processes as the host does.
     """
-    own = {process.pid for process in running if process.pid == os.getpid()}
-    return len(running) - (1 if own or running else 0)
+    return max(len(running) - 1, 0)
 
 
 def _uuid(device: torch.device | str) -> str:

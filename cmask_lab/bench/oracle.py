@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -33,7 +34,7 @@ roundings of the probabilities, fast exponentials."""
 CHECKED_ROWS = 192
 """Query rows of every head that are checked for accuracy when no gradient is asked for."""
 
-GRADIENT_FLOPS = {"cuda": 4e12, "cpu": 3e10}
+GRADIENT_FLOPS = {"cuda": 1.6e13, "cpu": 3e10}
 """Work that may go into the gradients' reference: it decides how many heads are checked."""
 
 Forward = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
@@ -57,10 +58,15 @@ class Task:
     activation: str = "softmax"
     normalizer: float = 1.0
 
-    def table(self, b: int, h: int) -> IntervalTable:
-        """The mask of a batch entry and query head."""
+    def number(self, b: int, h: int) -> int:
+        """Which of the tables is the mask of a batch entry and query head."""
         rows, columns = self.mask_index.shape
-        return self.tables[int(self.mask_index[b % rows, h % columns])]
+        return int(self.mask_index[b % rows, h % columns])
+
+    @cached_property
+    def transposed(self) -> tuple[IntervalTable, ...]:
+        """The masks with queries and keys exchanged."""
+        return tuple(table.transpose() for table in self.tables)
 
 
 @dataclass(frozen=True)
@@ -114,18 +120,18 @@ def reference(
             found: dict[str, list[torch.Tensor]] = {}
             sums: dict[tuple[int, int], list[torch.Tensor]] = {}
             for b, h in chosen:
-                inputs = [x[b, n].to(arithmetic) for x, n in ((q, h), (k, h // group), (v, h // group))]
+                n = h // group
+                qh, kh, vh = q[b, h].to(arithmetic), k[b, n].to(arithmetic), v[b, n].to(arithmetic)
                 gradient = None if grad_out is None else grad_out[b, h].to(arithmetic)
-                out, dq, dk, dv = _dense_head(task, task.table(b, h), rows, *inputs, gradient, storage)
+                out, dq, dk, dv = _dense_head(task, task.tables[task.number(b, h)], rows, qh, kh, vh, gradient, storage)
                 found.setdefault("out", []).append(out)
-                if dq is not None:
+                if dq is not None and dk is not None and dv is not None:
                     found.setdefault("dq", []).append(dq)
-                    total = sums.setdefault((b, h // group), [torch.zeros_like(dk), torch.zeros_like(dv)])
+                    total = sums.setdefault((b, n), [torch.zeros_like(dk), torch.zeros_like(dv)])
                     total[0] += dk
                     total[1] += dv
-            for number, result in enumerate(("dk", "dv")):
-                if sums:
-                    found[result] = [_stored(sums[place][number], storage) for place in chosen_kv]
+            for number, result in enumerate(("dk", "dv") if sums else ()):
+                found[result] = [_stored(sums[place][number], storage) for place in chosen_kv]
             results[name] = found
     return Reference(rows, chosen, chosen_kv, results["exact"], results["plain"])
 
@@ -182,19 +188,21 @@ def prove_mask(
     out = forward(q, k, v)
     batch, heads, q_len, value_dim = out.shape
     group = heads // k.shape[1]
+    ends = [_ends(table, q.device) for table in task.tables]
+    weights = [_equal_weights(task, _row_counts(each, q_len)) for each in ends]
     for b in range(batch):
         for h in range(heads):
-            table = task.table(b, h)
-            weight = _equal_weights(task, _row_counts(table, q.device))
-            seen = _interval_sums(v[b, h // group].detach(), *_ends(table, q.device), table.q_len)
+            number = task.number(b, h)
+            weight = weights[number]
+            seen = _interval_sums(v[b, h // group].detach(), *ends[number], q_len)
             one_key = weight * value_dim**0.5  # every value is at least 1
             row = _first_wrong_row(out[b, h].detach(), [seen * weight[:, None]], one_key, q.dtype)
             if row is not None:
                 return 0, f"query {row} of batch entry {b}, head {h} does not see the keys that the mask shows it"
-    return _prove_columns(task, out, v) if backward else (batch * heads * q_len, "")
+    return _prove_columns(task, out, v, weights) if backward else (batch * heads * q_len, "")
 
 
-def _prove_columns(task: Task, out: torch.Tensor, v: torch.Tensor) -> tuple[int, str]:
+def _prove_columns(task: Task, out: torch.Tensor, v: torch.Tensor, weights: Sequence[torch.Tensor]) -> tuple[int, str]:
     """The same for dv: the gradient of out is such that every visible pair adds a number of the same size.
 
     A kernel rounds the weights to the dtype before this product, or it does not; either is right, and both are known.
@@ -202,31 +210,27 @@ def _prove_columns(task: Task, out: torch.Tensor, v: torch.Tensor) -> tuple[int,
     batch, heads, q_len, value_dim = out.shape
     group = heads // v.shape[1]
     signs = _in_cancelling_pairs(out.shape, highest=1, seed=8).to(out.device)
-    weights = {id(t): _equal_weights(task, _row_counts(t, out.device)) for t in task.tables}
-    grad_out, piece = torch.empty_like(out), {}
-    for table in task.tables:
-        weight = weights[id(table)]
-        piece[id(table)] = float(weight[weight != 0].abs().min()) if bool((weight != 0).any()) else 0.0
+    grad_out = torch.empty_like(out)
+    piece = [float(w[w != 0].abs().min()) if bool((w != 0).any()) else 0.0 for w in weights]
     for b in range(batch):
         for h in range(heads):
-            table = task.table(b, h)
-            weight = weights[id(table)]
-            size = torch.where(weight != 0, piece[id(table)] / weight, 1)
+            number = task.number(b, h)
+            size = torch.where(weights[number] != 0, piece[number] / weights[number], 1)
             grad_out[b, h] = (signs[b, h] * size[:, None]).to(out.dtype)
     (dv,) = torch.autograd.grad(out, v, grad_out)
-    transposed = {id(t): t.transpose() for t in task.tables}
+    ends = [_ends(table, out.device) for table in task.transposed]
     for b in range(batch):
         for n in range(v.shape[1]):
             shape = (v.shape[2], value_dim)
             expected = [torch.zeros(shape, dtype=torch.float64, device=v.device) for _ in range(2)]
             smallest = torch.inf
             for h in range(n * group, (n + 1) * group):
-                table = task.table(b, h)
-                columns, weight = transposed[id(table)], weights[id(table)]
+                number = task.number(b, h)
+                weight = weights[number]
                 for total, used in zip(expected, (weight, _stored(weight, out.dtype)), strict=True):
                     pieces = used[:, None] * grad_out[b, h].to(torch.float64)
-                    total += _interval_sums(pieces, *_ends(columns, v.device), columns.q_len)
-                smallest = min(smallest, piece[id(table)] or torch.inf)
+                    total += _interval_sums(pieces, *ends[number], shape[0])
+                smallest = min(smallest, piece[number] or torch.inf)
             one_query = torch.full(shape[:1], smallest * value_dim**0.5, dtype=torch.float64, device=v.device)
             row = _first_wrong_row(dv[b, n], expected, one_query, out.dtype)
             if row is not None:
@@ -278,9 +282,9 @@ def _ends(table: IntervalTable, device: torch.device) -> tuple[torch.Tensor, tor
     return row, start, stop
 
 
-def _row_counts(table: IntervalTable, device: torch.device) -> torch.Tensor:
-    row, start, stop = _ends(table, device)
-    counts = torch.zeros(table.q_len, dtype=torch.float64, device=device)
+def _row_counts(ends: tuple[torch.Tensor, torch.Tensor, torch.Tensor], rows: int) -> torch.Tensor:
+    row, start, stop = ends
+    counts = torch.zeros(rows, dtype=torch.float64, device=row.device)
     return counts.index_add_(0, row, (stop - start).to(torch.float64))
 
 

@@ -219,8 +219,8 @@ def _from_bits(table: IntervalTable, device: torch.device) -> MaskMod:
 
 def _starts(lengths: Sequence[int]) -> np.ndarray:
     """For every position the first one of its piece: lengths 2, 3 → 0 0 2 2 2."""
-    lengths = np.asarray(lengths, np.int64)
-    return np.repeat(np.cumsum(lengths) - lengths, lengths)
+    sizes = np.asarray(lengths, np.int64)
+    return np.repeat(np.cumsum(sizes) - sizes, sizes)
 
 
 def _table(values: np.ndarray, device: torch.device) -> torch.Tensor:

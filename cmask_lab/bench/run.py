@@ -254,7 +254,10 @@ class _Run:
     def _lay_out(self, contender: Contender, first: dict[str, dict]) -> _Prepared:
         """Inputs in the contender's layout, and its first calls, timed."""
         needs_grad = self.setting.needs_grad
-        laid = [tuple(x.detach().requires_grad_(needs_grad) for x in contender.prepare(*s)) for s in self.sets]
+        laid = []
+        for tensors in self.sets:
+            q, k, v = (x.detach().requires_grad_(needs_grad) for x in contender.prepare(*tensors))
+            laid.append((q, k, v))
         made = _Prepared(contender, laid)
         outputs: list[torch.Tensor] = []
         forward_ms = self._clocked(lambda: outputs.append(contender.run(*laid[0])))

@@ -82,10 +82,16 @@ class Setting:
 
     def task(self, *, kept: bool = False, activation: str = "softmax", normalizer: float = 1.0) -> Task:
         """What the oracle computes."""
-        tables = self.compiled.interval_tables
-        if kept and self.kept:
-            tables = self.kept[1].interval_tables
-        return Task(tables, self.compiled.mask_index, self.scale, activation, normalizer)
+        key = (kept, activation, normalizer)
+        if key not in self._tasks:  # a task remembers what it has worked out
+            compiled = self.kept[1] if kept and self.kept else self.compiled
+            index = self.compiled.mask_index
+            self._tasks[key] = Task(compiled.interval_tables, index, self.scale, activation, normalizer)
+        return self._tasks[key]
+
+    @cached_property
+    def _tasks(self) -> dict[tuple[bool, str, float], Task]:
+        return {}
 
     def tensors(self, generator: torch.Generator) -> Tensors:
         """Random q, k, v ``(B, H, S, D)``."""

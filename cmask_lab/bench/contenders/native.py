@@ -47,7 +47,7 @@ class FlashAttention4(Natural):
 
     def run(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
         """The kernel."""
-        from flash_attn.cute import flash_attn_func
+        from flash_attn.cute import flash_attn_func  # pyright: ignore[reportMissingImports]
 
         out = flash_attn_func(q, k, v, **self._options)
         return out[0] if isinstance(out, tuple) else out
@@ -79,7 +79,7 @@ class Sdpa(Natural):
 
     def plan(self, setting: Setting) -> None:
         """Only its arguments."""
-        self._options = _sdpa_options(setting) | {"is_causal": setting.subject.native == "causal"}
+        self._options: dict[str, Any] = _sdpa_options(setting) | {"is_causal": setting.subject.native == "causal"}
 
     def run(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
         """The kernel, and no other in its place."""
@@ -91,6 +91,8 @@ class DenseSdpa(Natural):
     """``scaled_dot_product_attention`` with the whole mask as a bool matrix: what people do without a sparse kernel."""
 
     name = "sdpa-dense"
+    dense: torch.Tensor | None = None
+    _rows_without_keys: torch.Tensor | None = None
 
     MOST_MASK_BYTES = 2**33
 
@@ -109,18 +111,19 @@ class DenseSdpa(Natural):
         index = setting.compiled.mask_index
         tables = [torch.from_numpy(table.to_dense()) for table in setting.compiled.interval_tables]
         dense = torch.stack([tables[number] for number in index.reshape(-1)])
-        self.dense = dense.reshape(*index.shape, setting.q_len, setting.kv_len).to(setting.device)
+        dense = dense.reshape(*index.shape, setting.q_len, setting.kv_len).to(setting.device)
         self._options = _sdpa_options(setting)
         # A row that sees nothing is NaN in the mathematics of softmax and 0 in ours.
-        self._rows_without_keys = ~self.dense.any(-1, keepdim=True)
-        self._has_such_rows = bool(self._rows_without_keys.any())
+        without_keys = ~dense.any(-1, keepdim=True)
+        self.dense = dense
+        self._rows_without_keys = without_keys if bool(without_keys.any()) else None
 
     def run(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
         """The operator, and zeros where a row sees nothing."""
         on_cuda = q.device.type == "cuda"
         with sdpa_kernel([SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]) if on_cuda else nullcontext():
             out = scaled_dot_product_attention(q, k, v, attn_mask=self.dense, **self._options)
-        return out.masked_fill(self._rows_without_keys, 0) if self._has_such_rows else out
+        return out if self._rows_without_keys is None else out.masked_fill(self._rows_without_keys, 0)
 
     def visited_pairs(self, setting: Setting) -> int | None:
         """All there are."""

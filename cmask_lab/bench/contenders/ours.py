@@ -7,6 +7,7 @@ all through the model; ``+silu`` uses HSTU's activation in place of softmax.
 from __future__ import annotations
 
 import warnings
+from typing import Any
 
 import torch
 
@@ -60,16 +61,17 @@ class Ours(Natural):
             torch.randn(setting.batch, heads, length, setting.head_dim, device=setting.device).to(setting.dtype)
             for heads in (setting.heads, setting.kv_heads, setting.kv_heads)
         )
-        leaves = [x.requires_grad_(setting.needs_grad) for x in (q, k, v)]
-        out = cm.attention(*leaves, mask, backend=self.backend, **self._options(setting))
+        q, k, v = (x.requires_grad_(setting.needs_grad) for x in (q, k, v))
+        out = self._attention(q, k, v, mask, self._options(setting))
         if setting.needs_grad:
-            torch.autograd.grad(out, leaves, torch.ones_like(out))
+            torch.autograd.grad(out, (q, k, v), torch.ones_like(out))
 
     def plan(self, setting: Setting) -> None:
         """Compile the mask and bring its descriptor to the device; the search for an order is told apart."""
         mask = setting.kept[0] if "kept" in self.variants and setting.kept else setting.mask
         ordered = setting.ordered if self.variants & {"order", "kept"} else None
-        order = ordered.token_order if ordered and "order" in self.variants else "natural"
+        found = ordered.token_order if ordered and "order" in self.variants else None
+        order = "natural" if found is None else found
         self.compiled = cm.compile(mask, setting.q_len, setting.kv_len, order=order).to(setting.device)
         self._call_options = self._options(setting)
         if ordered:
@@ -79,7 +81,7 @@ class Ours(Natural):
     def run(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
         """The operator."""
         assert self.compiled is not None, "plan() comes first"
-        return cm.attention(q, k, v, self.compiled, backend=self.backend, **self._call_options)
+        return self._attention(q, k, v, self.compiled, self._call_options)
 
     def task(self, setting: Setting) -> Task:
         """The natural mask or, for ``+kept``, the permuted one."""
@@ -95,7 +97,14 @@ class Ours(Natural):
         area = self.compiled.tile[0] * self.compiled.tile[1]
         return setting.pairs([(t.full_tiles + t.partial_tiles) * area for t in self.compiled.tile_maps])
 
-    def _options(self, setting: Setting) -> dict:
+    def _attention(
+        self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: CompiledMask, options: dict[str, Any]
+    ) -> torch.Tensor:
+        out = cm.attention(q, k, v, mask, backend=self.backend, **options)
+        assert isinstance(out, torch.Tensor), "the log-sum-exp was not asked for"
+        return out
+
+    def _options(self, setting: Setting) -> dict[str, Any]:
         if "silu" in self.variants:
             return {"scale": setting.scale, "activation": "silu", "normalizer": float(setting.kv_len)}
         return {"scale": setting.scale}
