@@ -189,9 +189,9 @@ class Cpu:
         dtype, patterns = _working_dtype(q), pattern_words(compiled)
         gradients = tuple(torch.zeros(tensor.shape, dtype=dtype) for tensor in (q, k, v))
         grad_out = grad_out.to(dtype)
-        silu = options.activation == "silu"
         grad_sinks = None
-        if not silu:
+        finite_lse = statistics = None
+        if lse is not None:
             delta = (grad_out * out).sum(-1)
             if grad_lse is not None:
                 delta -= torch.where(lse == float("-inf"), 0.0, grad_lse)
@@ -206,7 +206,7 @@ class Cpu:
         for part in self._parts(q, k, compiled):
             part_q, part_k, part_v = part.of_queries(scaled), part.of_keys(k_all), part.of_keys(v_all)
             part_grad = part.of_queries(grad_out)
-            if fused:
+            if fused and finite_lse is not None:
                 part_out, part_lse = part.of_queries(out.to(dtype)), part.of_queries(finite_lse)
                 into_q, into_k, into_v = cpu_fused.backward(
                     part_grad, part_q, part_k, part_v, part_out, part_lse, part.rows, patterns, options.scale
@@ -215,14 +215,14 @@ class Cpu:
                 part.add_keys(gradients[1], into_k)
                 part.add_keys(gradients[2], into_v)
                 continue
-            part_statistics = None if silu else part.of_queries(statistics)
+            part_statistics = None if statistics is None else part.of_queries(statistics)
             into_q, into_k, into_v = torch.zeros_like(part_q), torch.zeros_like(part_k), torch.zeros_like(part_v)
             for piece in part.pieces(part_k, part_v):
                 own_q, grad = _of(part_q, piece), _of(part_grad, piece)
                 weights = _scores(own_q, piece.k, options)
                 slope = 1 - (weights / options.softcap) ** 2 if options.softcap else None
                 grad_scores = grad @ piece.v.mT
-                if silu:
+                if part_statistics is None:
                     gate = torch.sigmoid(weights)
                     grad_scores *= gate * (1 + weights * (1 - gate)) / options.normalizer
                     weights.mul_(gate).div_(options.normalizer)

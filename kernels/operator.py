@@ -52,8 +52,10 @@ def _attention_backward(
     on_device = compiled.to(q.device)
     lse, grad_lse = (None, None) if activation == "silu" else (lse, grad_lse)
     tensors = (grad_out, grad_lse, q, k, v, out, lse)
-    ordered = (None if tensor is None else _in_order(tensor, on_device) for tensor in tensors)
-    *gradients, grad_sinks = registry.load(choice.name).backward(*ordered, on_device, options)
+    grad_out, grad_lse, q, k, v, out, lse = (None if t is None else _in_order(t, on_device) for t in tensors)
+    *gradients, grad_sinks = registry.load(choice.name).backward(
+        grad_out, grad_lse, q, k, v, out, lse, on_device, options
+    )
     grad_q, grad_k, grad_v = (_in_natural_order(gradient, on_device) for gradient in gradients)
     if sinks is None:
         return grad_q, grad_k, grad_v, _no_statistics(q)

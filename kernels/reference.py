@@ -53,8 +53,10 @@ class Reference:
         self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, compiled: CompiledMask, options: Options
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """out and lse; see :class:`cmask_lab.kernels.registry.Backend`."""
-        out, lse = dense_attention(*_accurate(q, k, v), visible_pairs(compiled, q.device), options)
-        return out.to(q.dtype), lse
+        dtype = q.dtype
+        q, k, v = _accurate(q, k, v)
+        out, lse = dense_attention(q, k, v, visible_pairs(compiled, q.device), options)
+        return out.to(dtype), lse
 
     def backward(
         self,
