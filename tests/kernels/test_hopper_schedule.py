@@ -207,7 +207,8 @@ def test_tensors_that_tma_can_read_are_not_copied():
     ):
         ready = tma_ready(tensor)
         assert ready.data_ptr() != tensor.data_ptr()
-        assert ready.data_ptr() % 16 == 0 and ready.is_contiguous()
+        assert ready.data_ptr() % 16 == 0
+        assert ready.is_contiguous()
         assert torch.equal(ready, tensor)
 
 
