@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from cmask_lab.attention import attention
     from cmask_lab.bench.report import Report
     from cmask_lab.bench.run import benchmark
+    from cmask_lab.compiler.check import check
     from cmask_lab.compiler.simplify import simplify
     from cmask_lab.interop.block_mask import from_block_mask
     from cmask_lab.interop.export import export, export_targets
@@ -79,6 +80,7 @@ _WHERE = {
     "from_huggingface_position_ids": "cmask_lab.interop.transformers",
     "from_window": "cmask_lab.interop.windows",
     "simplify": "cmask_lab.compiler.simplify",
+    "check": "cmask_lab.compiler.check",
 }
 """Names that are imported on first use, and the module each is in."""
 
@@ -109,6 +111,7 @@ __all__ = [
     "band",
     "benchmark",
     "causal",
+    "check",
     "compile",
     "documents",
     "empty",
