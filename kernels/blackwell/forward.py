@@ -1,9 +1,9 @@
 """Forward attention for Blackwell (sm_100), written for a chip that it has **not run on**.
 
 It is plain ``tl``: the same source runs in Triton's interpreter, where its arithmetic is tested, and compiles ahead of
-time for sm_100, where the test reads in the PTX what became of it. One program computes 128 query rows of one head. Triton
-splits the loops that say ``warp_specialize`` into warps that load K and V by TMA, one that starts the tensor cores
-(``tcgen05.mma``, with the scores and the output in tensor memory), and warps that do the softmax.
+time for sm_100, where the test reads in the PTX what became of it. One program computes 128 query rows of one head.
+Triton splits the loops that say ``warp_specialize`` into warps that load K and V by TMA, one that starts the tensor
+cores (``tcgen05.mma``, with the scores and the output in tensor memory), and warps that do the softmax.
 
 Partial tiles come first, then runs of full tiles. Scores are in base 2, as in the Hopper kernel; a row that has seen
 nothing has a maximum of -1e29 and a sum of 0, so that no infinities are subtracted.
