@@ -10,9 +10,8 @@ import torch
 
 pytest.importorskip("triton", reason="Triton has wheels for Linux only")
 
-from cmask_lab.kernels.hopper import BACKEND
-
 import cmask_lab as cm
+from cmask_lab.kernels.hopper import BACKEND
 from tests.kernels.masks import families
 from tests.kernels.oracle import Case, check, compare, dense, run, tensors
 
