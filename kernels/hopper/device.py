@@ -17,11 +17,9 @@ from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 
 KEY_FREE = gl.constexpr(5)
-"""First of up to four named barriers: stage of keys may be filled again (in backward: of queries)."""
+"""First of up to four named barriers: a stage of keys may be filled again. (The backward kernel has its own list.)"""
 VALUE_FREE = gl.constexpr(9)
-"""First of up to four: stage of values may be filled again (in backward: of output gradients)."""
-TURN = gl.constexpr(13)
-"""First of two: a warpgroup's turn to use the tensor cores (in backward: dS is complete, dS may be overwritten)."""
+"""First of up to four: a stage of values may be filled again."""
 
 
 @gluon.jit
