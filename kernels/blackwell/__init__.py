@@ -7,7 +7,6 @@ portable kernels.
 from __future__ import annotations
 
 import torch
-
 from cmask_lab.kernels.blackwell import forward as _forward
 from cmask_lab.kernels.portable import BACKEND as PORTABLE
 from cmask_lab.kernels.registry import Backend, Problem

@@ -14,10 +14,10 @@ from __future__ import annotations
 import torch
 import triton
 import triton.language as tl
+from cmask_lab.kernels.registry import Options
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from cmask_lab.compiler.compile import CompiledMask
-from cmask_lab.kernels.registry import Options
 
 LOG2_E = tl.constexpr(1.4426950408889634)
 LN_2 = tl.constexpr(0.6931471805599453)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import torch
-
 from cmask_lab.kernels.hopper import backward as _backward
 from cmask_lab.kernels.hopper import forward as _forward
 from cmask_lab.kernels.registry import Backend, Problem

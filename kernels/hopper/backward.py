@@ -31,17 +31,6 @@ from __future__ import annotations
 import torch
 import triton
 import triton.language as tl
-from triton.experimental import gluon
-from triton.experimental.gluon import language as gl
-from triton.experimental.gluon.language.nvidia.hopper import (
-    fence_async_shared,
-    mbarrier,
-    tma,
-    warpgroup_mma,
-    warpgroup_mma_wait,
-)
-
-from cmask_lab.compiler.compile import CompiledMask
 from cmask_lab.kernels.hopper.device import (
     barrier_arrive,
     barrier_sync,
@@ -63,6 +52,17 @@ from cmask_lab.kernels.hopper.launch import (
 from cmask_lab.kernels.hopper.query_gradient import BLOCK_K, query_gradient_kernel
 from cmask_lab.kernels.hopper.schedule import BACKWARD_TILE, ITEM_WORDS, backward_schedule, forward_schedule
 from cmask_lab.kernels.registry import Options
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
+from triton.experimental.gluon.language.nvidia.hopper import (
+    fence_async_shared,
+    mbarrier,
+    tma,
+    warpgroup_mma,
+    warpgroup_mma_wait,
+)
+
+from cmask_lab.compiler.compile import CompiledMask
 
 WORDS = gl.constexpr(ITEM_WORDS)
 STAGES = gl.constexpr(2)

@@ -16,13 +16,12 @@ from pathlib import Path
 from typing import Any
 
 import triton
-from triton.backends.compiler import GPUTarget
-from triton.experimental.gluon._runtime import GluonASTSource
-
 from cmask_lab.kernels.hopper.backward import backward_kernel, block_q
 from cmask_lab.kernels.hopper.forward import forward_kernel
 from cmask_lab.kernels.hopper.launch import ROW_LAYOUT, TILE_LAYOUT, stages
 from cmask_lab.kernels.hopper.query_gradient import BLOCK_K, query_gradient_kernel
+from triton.backends.compiler import GPUTarget
+from triton.experimental.gluon._runtime import GluonASTSource
 
 ARRAYS = dict.fromkeys(
     ("program_items", "items", "partial_tile", "partial_pattern", "run_start", "run_stop", "patterns"), "*i32"

@@ -22,17 +22,6 @@ pattern.
 from __future__ import annotations
 
 import torch
-from triton.experimental import gluon
-from triton.experimental.gluon import language as gl
-from triton.experimental.gluon.language.nvidia.hopper import (
-    fence_async_shared,
-    mbarrier,
-    tma,
-    warpgroup_mma,
-    warpgroup_mma_wait,
-)
-
-from cmask_lab.compiler.compile import CompiledMask
 from cmask_lab.kernels.hopper.device import (
     KEY_FREE,
     VALUE_FREE,
@@ -64,6 +53,17 @@ from cmask_lab.kernels.hopper.schedule import (
     three_consumers,
 )
 from cmask_lab.kernels.registry import Options
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
+from triton.experimental.gluon.language.nvidia.hopper import (
+    fence_async_shared,
+    mbarrier,
+    tma,
+    warpgroup_mma,
+    warpgroup_mma_wait,
+)
+
+from cmask_lab.compiler.compile import CompiledMask
 
 LOWEST_MAX = gl.constexpr(-1.0e29)
 """Floor of the running maximum: a row that has seen nothing gets exp2(-inf + 1e29) = 0 and never inf - inf."""

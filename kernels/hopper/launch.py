@@ -8,10 +8,9 @@ from functools import cache
 from typing import Any
 
 import torch
+from cmask_lab.kernels.registry import Options
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
-
-from cmask_lab.kernels.registry import Options
 
 LOG2_E = math.log2(math.e)
 TILE_LAYOUT = {rank: gl.NVMMASharedLayout(swizzle_byte_width=128, element_bitwidth=16, rank=rank) for rank in (2, 3, 4)}

@@ -10,16 +10,6 @@ Q and dO once an item, then blocks of 64 keys and values, by TMA.
 
 from __future__ import annotations
 
-from triton.experimental import gluon
-from triton.experimental.gluon import language as gl
-from triton.experimental.gluon.language.nvidia.hopper import (
-    fence_async_shared,
-    mbarrier,
-    tma,
-    warpgroup_mma,
-    warpgroup_mma_wait,
-)
-
 from cmask_lab.kernels.hopper.device import (
     KEY_FREE,
     barrier_arrive,
@@ -31,6 +21,15 @@ from cmask_lab.kernels.hopper.device import (
 )
 from cmask_lab.kernels.hopper.gluon_names import partition_barrier
 from cmask_lab.kernels.hopper.schedule import ITEM_WORDS
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
+from triton.experimental.gluon.language.nvidia.hopper import (
+    fence_async_shared,
+    mbarrier,
+    tma,
+    warpgroup_mma,
+    warpgroup_mma_wait,
+)
 
 WORDS = gl.constexpr(ITEM_WORDS)
 PRODUCER_SYNC = gl.constexpr(2 * 128 + 32)

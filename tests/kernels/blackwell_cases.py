@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import pytest
 import torch
+from cmask_lab.kernels.blackwell import BACKEND
 
 import cmask_lab as cm
-from cmask_lab.kernels.blackwell import BACKEND
 from tests.kernels.masks import families
 from tests.kernels.oracle import Case, dense, expected, tensors
 

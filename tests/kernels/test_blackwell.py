@@ -13,12 +13,11 @@ import torch
 
 triton = pytest.importorskip("triton", reason="Triton has wheels for Linux only")
 
-from triton.backends.compiler import GPUTarget  # noqa: E402
-from triton.compiler import ASTSource  # noqa: E402
-
 from cmask_lab.kernels.blackwell import BACKEND, TILES  # noqa: E402
 from cmask_lab.kernels.blackwell.forward import forward_kernel, launch_options  # noqa: E402
 from cmask_lab.kernels.registry import Problem  # noqa: E402
+from triton.backends.compiler import GPUTarget  # noqa: E402
+from triton.compiler import ASTSource  # noqa: E402
 
 SHARED_BYTES = 227 * 1024
 """Shared memory of one program, CUDA programming guide, table of compute capabilities."""

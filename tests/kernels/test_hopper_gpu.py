@@ -10,8 +10,9 @@ import torch
 
 pytest.importorskip("triton", reason="Triton has wheels for Linux only")
 
-import cmask_lab as cm
 from cmask_lab.kernels.hopper import BACKEND
+
+import cmask_lab as cm
 from tests.kernels.masks import families
 from tests.kernels.oracle import Case, check, compare, dense, run, tensors
 

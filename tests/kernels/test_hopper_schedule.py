@@ -8,10 +8,6 @@ import torch
 
 pytest.importorskip("triton", reason="Triton has wheels for Linux only")
 
-from hypothesis import given, settings
-from hypothesis import strategies as st
-
-import cmask_lab as cm
 from cmask_lab.kernels.hopper import BACKEND
 from cmask_lab.kernels.hopper.launch import no_keys, score_scales, tile_descriptor, tma_ready, with_positive_scale
 from cmask_lab.kernels.hopper.schedule import (
@@ -26,6 +22,10 @@ from cmask_lab.kernels.hopper.schedule import (
     three_consumers,
 )
 from cmask_lab.kernels.registry import Options, Problem
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import cmask_lab as cm
 from tests.kernels.masks import compositions, families
 
 SENTINEL = -7
