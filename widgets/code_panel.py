@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from cmask_lab.interop.export import TARGETS, export
 from cmask_lab.widgets.design import Design
+
+from cmask_lab.interop.export import TARGETS, export
 
 
 def targets() -> dict[str, str]:

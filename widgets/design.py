@@ -88,7 +88,9 @@ class Design:
     def of(cls, mask: Mask, q_len: int, kv_len: int | None = None, **rest: Any) -> Design:
         """A mask taken apart into layers."""
         if mask.type in ("per_batch", "per_head"):
-            raise DesignError(f"Studio: a {mask.type} mask holds several masks; edit one of them, such as mask.masks[0]")
+            raise DesignError(
+                f"Studio: a {mask.type} mask holds several masks; edit one of them, such as mask.masks[0]"
+            )
         start = rest.get("q_start", 0)
         return cls(unfolded(mask.node), q_len, start + q_len if kv_len is None else kv_len, rev=fresh_rev(), **rest)
 
@@ -114,7 +116,12 @@ class Design:
     def message(self) -> dict[str, Any]:
         """JSON for the browser."""
         numbers = {name: getattr(self, name) for name in NUMBERS}
-        return {"layers": [layer.message() for layer in self.layers], "tile": list(self.tile), "rev": self.rev, **numbers}
+        return {
+            "layers": [layer.message() for layer in self.layers],
+            "tile": list(self.tile),
+            "rev": self.rev,
+            **numbers,
+        }
 
     def edited(self, **changes: Any) -> Design:
         """A copy with other values and a revision of its own."""
@@ -168,7 +175,7 @@ def fresh_rev() -> str:
 
 
 def unfolded(node: Mapping[str, Any]) -> tuple[Layer, ...]:
-    """A node as layers: unnamed ``or``, ``and`` and ``minus`` at its top come apart, what has a name stays one layer."""
+    """A node as layers: unnamed ``or``, ``and`` and ``minus`` at its top come apart, what has a name stays one."""
     kind, name = node["type"], node.get("name", "")
     if kind not in COMPOSITES or name:
         return (Layer(_bare(node), name=name),)
@@ -277,5 +284,3 @@ def _text(value: Any, place: str) -> str:
 def _short(value: Any) -> str:
     text = repr(value)
     return text if len(text) <= 60 else f"{text[:57]}…"
-
-

@@ -17,12 +17,12 @@ from typing import Any
 import anywidget
 import numpy as np
 import traitlets
+from cmask_lab.widgets import code_panel, inspector
+from cmask_lab.widgets.design import Design, DesignError
 
 from cmask_lab.compiler.compile import CompiledMask, compile
 from cmask_lab.compiler.cost import predicted_ms
 from cmask_lab.masks import Mask, gallery
-from cmask_lab.widgets import code_panel, inspector
-from cmask_lab.widgets.design import Design, DesignError
 
 STATIC = Path(__file__).parent / "static"
 CLASSES_LIMIT = 512
@@ -51,6 +51,8 @@ class Editor(anywidget.AnyWidget):
     """The mask of the design; setting it shows another one."""
     compiled = traitlets.Instance(CompiledMask, allow_none=True)
     """The compiled design; None while it doesn't compile."""
+    settled = traitlets.Unicode()
+    """Revision of the last design that is no draft, set when mask, compiled and report all speak of it."""
 
     def __init__(self, design: Design) -> None:
         self._lock = threading.RLock()
@@ -80,6 +82,7 @@ class Editor(anywidget.AnyWidget):
             self.design = design.message()
             self.set_trait("mask", mask)
             self._publish(design)
+            self.settled = design.rev
 
     def _design_arrived(self, change: Mapping[str, Any]) -> None:
         with self._lock:
@@ -94,8 +97,10 @@ class Editor(anywidget.AnyWidget):
             self.problem = ""
             self._current = design
             self._publish(design)
-            if not design.draft and self.report["ok"]:
-                self.mask = design.mask
+            if not design.draft:
+                if self.report["ok"]:
+                    self.mask = design.mask
+                self.settled = design.rev
 
     def _mask_set(self, change: Mapping[str, Any]) -> None:
         """Somebody set ``mask`` in Python: unless it is what the design says already, the design follows."""
@@ -110,6 +115,7 @@ class Editor(anywidget.AnyWidget):
             self._current = design
             self.design = design.message()
             self._publish(design)
+            self.settled = design.rev
 
     def _publish(self, design: Design) -> None:
         """Compile the design and answer. A mask that doesn't fit its plane is an answer too."""
@@ -147,7 +153,9 @@ class Editor(anywidget.AnyWidget):
                 answer = ANSWERS.get(kind)
                 if answer is None or not isinstance(question, dict) or "n" not in question:
                     kinds = ", ".join(ANSWERS)
-                    self.problem = f"The message was refused. asks: {kind!r} is no question with a number; kinds are {kinds}"
+                    self.problem = (
+                        f"The message was refused. asks: {kind!r} is no question with a number; kinds are {kinds}"
+                    )
                     continue
                 if self._handled.get(kind) == question["n"]:
                     continue
@@ -193,5 +201,7 @@ def warnings(compiled: CompiledMask) -> list[dict[str, str]]:
     if len(blind):
         rows = "query sees" if len(blind) == 1 else "queries see"
         first = int(blind[0]) + compiled.q_start
-        found.append({"level": "warning", "text": f"{len(blind):,} {rows} nothing, the first is {first:,}: its output is 0."})
+        found.append(
+            {"level": "warning", "text": f"{len(blind):,} {rows} nothing, the first is {first:,}: its output is 0."}
+        )
     return found

@@ -122,7 +122,9 @@ def figure(compiled: CompiledMask, title: str = "") -> go.Figure:
     rows, columns = np.nonzero(classes == PARTIAL)
     if 0 < len(rows) <= STROKES:
         marker = {"symbol": "line-ne", "size": 5, "line": {"width": 1, "color": "rgba(120, 60, 0, .6)"}}
-        made.add_scatter(x=keys[columns], y=queries[rows], mode="markers", marker=marker, hoverinfo="skip", showlegend=False)
+        made.add_scatter(
+            x=keys[columns], y=queries[rows], mode="markers", marker=marker, hoverinfo="skip", showlegend=False
+        )
     stats = compiled.stats
     made.update_layout(
         title=title or f"{stats.full_tiles:,} full, {stats.partial_tiles:,} partial, {stats.empty_tiles:,} empty tiles",
@@ -146,4 +148,9 @@ def _encoded(image: NDArray[np.uint8]) -> bytes:
         return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
 
     header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
-    return b"\x89PNG\r\n\x1a\n" + part(b"IHDR", header) + part(b"IDAT", zlib.compress(lines.tobytes(), 9)) + part(b"IEND", b"")
+    return (
+        b"\x89PNG\r\n\x1a\n"
+        + part(b"IHDR", header)
+        + part(b"IDAT", zlib.compress(lines.tobytes(), 9))
+        + part(b"IEND", b"")
+    )

@@ -67,5 +67,7 @@ def arrays(compiled: CompiledMask) -> list[dict[str, Any]]:
     listed = []
     for name in ARRAYS:
         array = getattr(compiled.descriptor, name)
-        listed.append({"name": name, "shape": list(array.shape), "dtype": str(array.dtype), "nbytes": int(array.nbytes)})
+        listed.append(
+            {"name": name, "shape": list(array.shape), "dtype": str(array.dtype), "nbytes": int(array.nbytes)}
+        )
     return listed

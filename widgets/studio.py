@@ -11,15 +11,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import traitlets
+from cmask_lab.widgets import heatmap, throughput
+from cmask_lab.widgets.design import Design, DesignError
+from cmask_lab.widgets.editor import Editor
 from IPython import get_ipython
 from IPython.display import display
 from ipywidgets import VBox, Widget
 
 from cmask_lab.compiler.compile import CompiledMask, compile
 from cmask_lab.masks import Mask, causal, from_spec
-from cmask_lab.widgets import heatmap
-from cmask_lab.widgets.design import Design, DesignError
-from cmask_lab.widgets.editor import Editor
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -28,8 +28,8 @@ SEQ_LEN = 8192
 AUTOSAVE = Path(".cmask_studio.json")
 FILE_VERSION = 1
 
-PANELS: list[Callable[[Studio], Widget]] = []
-"""Makers of panels shown below every new Studio: each takes the Studio (``studio.observe(f, "mask")``) and returns a widget."""
+PANELS: list[Callable[[Studio], Widget]] = [throughput.panel]
+"""Makers of panels below every new Studio: each takes the Studio (``studio.observe(f, "mask")``), returns a widget."""
 
 _open: dict[str, Studio] = {}  # notebook cell → the Studio shown there
 
@@ -86,7 +86,7 @@ class Studio(traitlets.HasTraits):
         traitlets.link((self.editor, "mask"), (self, "mask"))
         self._autosave = None if autosave is None else Path(autosave)
         self._fallback: Any = None
-        self.editor.observe(self._settled, "report")
+        self.editor.observe(self._settled, "settled")
         made = [make(self) for make in panels]
         self._widget: Widget = VBox([self.editor, *made]) if made else self.editor
         if self._cell:
@@ -116,7 +116,7 @@ class Studio(traitlets.HasTraits):
         return heatmap.figure(compiled)
 
     def save(self, path: Path | str) -> Path:
-        """Write the design to a file, layers that are hidden included; ``"mask"`` in it is a spec for ``cm.from_spec``."""
+        """Write the design to a file, hidden layers included; ``"spec"`` in it is what ``cm.from_spec`` reads."""
         target = Path(path)
         design = self.design
         message = design.message()
@@ -162,9 +162,6 @@ class Studio(traitlets.HasTraits):
         self.editor.close()
 
     def _settled(self, change: dict[str, Any]) -> None:
-        report = change["new"]
-        if report.get("draft"):
-            return
         if self._autosave is not None:
             self.save(self._autosave)
         if self._fallback is not None:
@@ -178,7 +175,8 @@ class Studio(traitlets.HasTraits):
         else:
             stats = self.compiled.stats
             picture = base64.b64encode(heatmap.png(self.compiled)).decode()
-            size = f"{self.design.q_len:,} queries × {self.design.kv_len:,} keys, {self.compiled.tile[0]} × {self.compiled.tile[1]} tiles"
+            tile = " × ".join(map(str, self.compiled.tile))
+            size = f"{self.design.q_len:,} queries × {self.design.kv_len:,} keys, {tile} tiles"
             rows = (
                 ("visible pairs", f"{stats.visible_pairs:,} ({stats.density:.2%})"),
                 ("full, partial, empty tiles", f"{stats.full_tiles:,}, {stats.partial_tiles:,}, {stats.empty_tiles:,}"),
@@ -191,7 +189,10 @@ class Studio(traitlets.HasTraits):
                 f"<p>{size}</p><table>{cells}</table>"
             )
         note = "The last state of this Studio. Run the cell to edit it, or <code>cm.Studio.restore()</code>."
-        return {"text/html": f'<div class="cms-fallback">{body}<p><code>{code}</code></p><p><em>{note}</em></p></div>', "text/plain": repr(self)}
+        return {
+            "text/html": f'<div class="cms-fallback">{body}<p><code>{code}</code></p><p><em>{note}</em></p></div>',
+            "text/plain": repr(self),
+        }
 
     def _ipython_display_(self) -> None:
         display(self._widget)
@@ -201,7 +202,9 @@ class Studio(traitlets.HasTraits):
         return f"cm.Studio({self.mask!r}, {self.design.q_len})"
 
 
-def _first_design(mask: Mask | None, seq_len: int | None, kv_len: int | None, q_start: int, tile: tuple[int, int]) -> Design:
+def _first_design(
+    mask: Mask | None, seq_len: int | None, kv_len: int | None, q_start: int, tile: tuple[int, int]
+) -> Design:
     mask = causal() if mask is None else mask
     if not isinstance(mask, Mask):
         raise TypeError(f"Studio: mask is {type(mask).__name__}; give a cmask_lab mask, such as cm.causal()")

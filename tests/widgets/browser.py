@@ -17,7 +17,13 @@ from typing import Any
 
 TOKEN = "browser-tests"
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update", "--no-first-run"]
+FLAGS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--no-first-run",
+]
 STATE = "document.querySelector('.cms-studio').studio"
 NOISE = ("favicon", "ResizeObserver loop")
 """Console errors that are not of the Studio's making."""
@@ -26,7 +32,14 @@ NOISE = ("favicon", "ResizeObserver loop")
 def notebook(*cells: str) -> str:
     """The text of a notebook with these code cells."""
     made = [
-        {"cell_type": "code", "id": f"cell-{n}", "metadata": {}, "source": source, "outputs": [], "execution_count": None}
+        {
+            "cell_type": "code",
+            "id": f"cell-{n}",
+            "metadata": {},
+            "source": source,
+            "outputs": [],
+            "execution_count": None,
+        }
         for n, source in enumerate(cells)
     ]
     kernel = {"name": "python3", "display_name": "Python 3", "language": "python"}
@@ -44,7 +57,10 @@ def jupyter_lab(folder: Path) -> Iterator[str]:
     (settings / "notification.jupyterlab-settings").write_text('{"fetchNews": "false", "checkForUpdates": false}')
     command = [sys.executable, "-m", "jupyterlab", "--no-browser", "--allow-root", f"--port={port}"]
     command += [f"--ServerApp.root_dir={folder}", f"--IdentityProvider.token={TOKEN}", "--ServerApp.port_retries=0"]
-    environment = os.environ | {"JUPYTERLAB_SETTINGS_DIR": str(folder / ".settings"), "PYDEVD_DISABLE_FILE_VALIDATION": "1"}
+    environment = os.environ | {
+        "JUPYTERLAB_SETTINGS_DIR": str(folder / ".settings"),
+        "PYDEVD_DISABLE_FILE_VALIDATION": "1",
+    }
     with (folder / "server.log").open("w") as log:
         server = subprocess.Popen(command, cwd=folder, env=environment, stdout=log, stderr=subprocess.STDOUT)
         address = f"http://127.0.0.1:{port}"
@@ -91,6 +107,10 @@ class Desk:
         box = self.page.locator(".jp-Notebook .jp-CodeCell").nth(cell)
         before = box.locator(".jp-InputPrompt").inner_text()
         for _ in range(10):
+            if self.page.locator(".jp-Dialog").count():  # a slow start asks for the kernel
+                print("dialog:", self.page.locator(".jp-Dialog").inner_text())
+                self.page.locator(".jp-Dialog .jp-mod-accept").click()
+                self.page.locator(".jp-Dialog").wait_for(state="detached")
             box.locator(".cm-content").click()
             self.page.keyboard.press("Control+Enter")
             for _ in range(30):
@@ -110,11 +130,15 @@ class Desk:
 
     def state(self, expression: str, argument: Any = None) -> Any:
         """A JavaScript expression over ``store``, ``engine``, ``stage`` and ``link`` of the live Studio."""
-        return self.page.evaluate(f"(argument) => {{ const {{store, engine, stage, link}} = {STATE}; return {expression}; }}", argument)
+        return self.page.evaluate(
+            f"(argument) => {{ const {{store, engine, stage, link}} = {STATE}; return {expression}; }}", argument
+        )
 
     def settle(self) -> None:
         """Waits until the compiler has answered for the design on screen and the two agree or not."""
-        script = f"() => {{ const s = {STATE}; return s.link.report?.rev === s.store.design.rev && s.engine.tally.exact; }}"
+        script = (
+            f"() => {{ const s = {STATE}; return s.link.report?.rev === s.store.design.rev && s.engine.tally.exact; }}"
+        )
         self.page.wait_for_function(script, timeout=30_000)
 
     def point(self, query: float, key: float) -> tuple[float, float]:

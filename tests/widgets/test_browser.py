@@ -14,11 +14,10 @@ from typing import Any
 
 import pytest
 
-sync_api = pytest.importorskip("playwright.sync_api", reason="needs playwright")
-pytest.importorskip("jupyterlab", reason="needs JupyterLab")
-
 from tests.widgets.browser import CHROMIUM, FLAGS, STATE, Desk, jupyter_lab, notebook
 
+sync_api = pytest.importorskip("playwright.sync_api", reason="needs playwright")
+pytest.importorskip("jupyterlab", reason="needs JupyterLab")
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium")
 
 START = """import cmask_lab as cm
@@ -26,6 +25,11 @@ from cmask_lab.widgets.studio import Studio
 mask = (cm.documents([6144, 10240, 4096, 12288]) & cm.causal()) | cm.rect(q=(24576, 28672), k=(8192, 12288))
 studio = Studio(mask, 32768)
 studio"""
+LONG = [
+    {"type": "window", "left": 65535, "right": 0},
+    {"type": "prefix", "n": 16384},
+    {"type": "rect", "q": [786432, 917504], "k": [131072, 393216]},
+]
 MASK = "(cm.documents([6144, 10240, 4096, 12288]) & cm.causal()) | cm.rect(q=(24576, 28672), k=(8192, 12288))"
 
 
@@ -141,7 +145,9 @@ def test_tile_size_template_sliders_and_export(desk: Desk, tmp_path: Path) -> No
     slider.focus()
     before = desk.state("store.active.template.params")
     slider.press("End")
-    page.wait_for_function(f"(before) => JSON.stringify({STATE}.store.active.template.params) !== JSON.stringify(before)", arg=before)
+    page.wait_for_function(
+        f"(before) => JSON.stringify({STATE}.store.active.template.params) !== JSON.stringify(before)", arg=before
+    )
     desk.settle()
     keep(desk, "studio-gallery")
     assert desk.state("engine.mismatch") is None
@@ -157,7 +163,9 @@ def test_tile_size_template_sliders_and_export(desk: Desk, tmp_path: Path) -> No
         assert texts[target] or page.locator(".cms-code-panel .cms-error").inner_text()
     keep(desk, "studio-code")
     script = tmp_path / "exported.py"
-    script.write_text(texts["python"] + "\nprint(mask.spec() == __import__('json').load(open('spec.json')))\n", encoding="utf-8")
+    script.write_text(
+        texts["python"] + "\nprint(mask.spec() == __import__('json').load(open('spec.json')))\n", encoding="utf-8"
+    )
     (tmp_path / "spec.json").write_text(texts["json"], encoding="utf-8")
     done = subprocess.run([sys.executable, script], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.stdout.strip() == "True", done.stderr
@@ -169,7 +177,9 @@ def test_dark_theme_token_scale_layers_and_the_inspector(desk: Desk) -> None:
     page.wait_for_selector(".cms-studio[data-theme=dark]")
     keep(desk, "studio-dark")
     page.mouse.dblclick(*desk.point(15000, 15000))
-    page.mouse.click(*desk.point(*desk.state("[stage.view.query(stage.view.height / 2), stage.view.key(stage.view.width / 2)]")))
+    page.mouse.click(
+        *desk.point(*desk.state("[stage.view.query(stage.view.height / 2), stage.view.key(stage.view.width / 2)]"))
+    )
     page.get_by_role("tab", name="Inspect", exact=True).click()
     page.wait_for_selector(".cms-pattern canvas")
     assert "is partial" in page.locator(".cms-inspect").inner_text()
@@ -194,7 +204,9 @@ def test_every_edit_can_be_made_in_the_table_and_is_announced(desk: Desk) -> Non
     desk.settle()
     layer = desk.state("store.design.layers[2]")
     assert (layer["name"], layer["op"], layer["node"]["k"]) == ("image", "cut", [8192, 16384])
-    page.wait_for_function("() => /full tiles, .* partial/.test(document.querySelector('.cms-studio [aria-live]').textContent)")
+    page.wait_for_function(
+        "() => /full tiles, .* partial/.test(document.querySelector('.cms-studio [aria-live]').textContent)"
+    )
     page.locator(".cms-table [data-field='2.key to']").fill("nonsense")
     page.locator(".cms-table [data-field='2.key to']").press("Enter")
     assert "is no whole number" in page.locator(".cms-table .cms-field-note").all_inner_texts()[-1]
@@ -212,15 +224,15 @@ def test_a_lost_kernel_is_said_and_restore_brings_the_design_back(desk: Desk) ->
     page.wait_for_timeout(600)
     page.keyboard.press("Control+s")
     page.wait_for_timeout(1200)
-    page.get_by_role("menuitem", name="Kernel", exact=True).click()
-    page.get_by_role("menuitem", name="Restart Kernel…", exact=True).click()
+    page.locator(".lm-MenuBar-item").get_by_text("Kernel", exact=True).click()
+    page.locator("[data-command='kernelmenu:restart']").click()
     page.get_by_role("button", name="Confirm Kernel Restart").click()
-    page.wait_for_selector(".cms-banner-lost", timeout=20_000)
-    assert "Disconnected from the kernel" in page.locator(".cms-banner-lost").inner_text()
+    page.wait_for_selector(".cms-studio .cms-banner-lost", timeout=20_000)
+    assert "Disconnected from the kernel" in page.locator(".cms-studio .cms-banner-lost").inner_text()
     assert desk.state("store.design.layers.length") == 3
     keep(desk, "studio-disconnected")
 
-    # Another day: the notebook is opened again and nothing has run. The last picture is there, and restore brings all back.
+    # Another day: the notebook is opened again and nothing has run. The last picture is there; restore brings all back.
     page.reload()
     page.wait_for_selector(".cms-fallback img", timeout=60_000)
     assert edited in page.locator(".cms-fallback").first.inner_text()
@@ -234,10 +246,12 @@ def test_a_lost_kernel_is_said_and_restore_brings_the_design_back(desk: Desk) ->
     page.wait_for_selector(".cms-studio canvas", timeout=60_000)
     desk.settle()
     assert desk.result(1) == edited
+    # JupyterLab itself logs that the old widget is gone; nothing else may be logged.
+    desk.errors = [error for error in desk.errors if "widget model not found" not in error]
 
 
 def test_dragging_stays_fast_with_200_layers_and_a_million_tokens(desk: Desk) -> None:
-    """Work of one drag step in the page, and the answer to it: medians over many steps, without the mouse's own time."""
+    """Work of one drag step in the page, and the answer to it: medians over many steps."""
     page = desk.page
     step = """async () => {
       const {store, engine, stage} = STATE;
@@ -261,19 +275,24 @@ def test_dragging_stays_fast_with_200_layers_and_a_million_tokens(desk: Desk) ->
     assert draw_ms < 33, "a frame at 30 a second"
     assert numbers_ms < 150
 
-    page.evaluate(f"""() => {{
-      const {{store}} = {STATE};
-      const extra = Array.from({{length: 197}}, (_, n) => ({{id: 'x' + n, name: 'r' + n, op: n % 3 ? 'add' : 'cut', visible: true, locked: false,
-        node: {{type: 'rect', q: [n * 160, n * 160 + 900], k: [(n * 911) % 30000, (n * 911) % 30000 + 700]}}}}));
-      store.commit('many', {{layers: [...extra, ...store.design.layers]}});
-    }}""")
+    desk.state(
+        """store.commit('many', {layers: [...Array.from({length: 197}, (_, n) => ({
+          id: 'x' + n, name: 'r' + n, op: n % 3 ? 'add' : 'cut', visible: true, locked: false,
+          node: {type: 'rect', q: [n * 160, n * 160 + 900], k: [(n * 911) % 30000, (n * 911) % 30000 + 700]},
+        })), ...store.design.layers]})"""
+    )
     desk.settle()
     assert desk.state("engine.mismatch") is None
     draw_ms, numbers_ms = page.evaluate(step)
     print(f"200 layers: {draw_ms:.1f} ms a step, numbers after {numbers_ms:.1f} ms")
     assert draw_ms < 66
 
-    page.evaluate(f"() => {STATE}.store.commit('long', {{layers: {STATE}.store.design.layers.slice(-2), q_len: 1 << 20, kv_len: 1 << 20}})")
+    desk.state(
+        """store.commit('long', {q_len: 1 << 20, kv_len: 1 << 20, layers: [...argument.map((node, n) => ({
+          id: 'l' + n, name: node.type, op: 'add', visible: true, locked: false, node,
+        })), store.design.layers.at(-1)]})""",
+        LONG,
+    )
     desk.settle()
     assert desk.state("engine.mismatch") is None
     keep(desk, "studio-million")

@@ -6,11 +6,11 @@ import re
 from typing import Any
 
 import pytest
+from cmask_lab.widgets.design import Design, DesignError, Layer
 from hypothesis import given
 from hypothesis import strategies as st
 
 import cmask_lab as cm
-from cmask_lab.widgets.design import Design, DesignError, Layer
 
 REGIONS = [
     cm.causal(),

@@ -13,9 +13,10 @@ import pytest
 
 pytest.importorskip("anywidget", reason="the Studio is an extra: pip install 'cmask-lab[lab]'")
 
-import cmask_lab as cm
 from cmask_lab.widgets.design import DesignError
 from cmask_lab.widgets.studio import Studio
+
+import cmask_lab as cm
 
 MASK = cm.documents([512, 1536]) & cm.causal()
 

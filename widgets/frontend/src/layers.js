@@ -100,13 +100,27 @@ export class Fold {
     this.layers = layers.filter((layer) => layer.visible);
     this.regions = this.layers.map((layer) => regionOf(layer, { rows: this.rows, keys: kv_len }));
     this.buffers = [new Row(), new Row(), new Row()];
+    this.every = this.regions.map((_, p) => p);
+    this.narrow(0, this.rows);
+  }
+
+  /** Says that queries in [from, stop) come next: layers without a say there are not asked. */
+  narrow(from, stop) {
+    this.from = from;
+    this.stop = stop;
+    this.active = this.every.filter((p) => this.layers[p].op === "intersect" || (this.regions[p].from < stop && this.regions[p].stop > from));
+  }
+
+  /** The layers to ask about query i. */
+  asked(i) {
+    return i >= this.from && i < this.stop ? this.active : this.every;
   }
 
   /** The keys that query i sees. The Row is reused by the next call. */
   row(i) {
     let [result, held, spare] = this.buffers;
     result.n = 0;
-    for (let p = 0; p < this.regions.length; p++) {
+    for (const p of this.asked(i)) {
       const { op } = this.layers[p];
       const region = this.regions[p];
       const outside = i < region.from || i >= region.stop;
@@ -133,7 +147,7 @@ export class Fold {
   /** The first query after i whose row may differ from that of i. */
   until(i) {
     let least = NEVER;
-    for (const region of this.regions) least = Math.min(least, untilWithin(region, i));
+    for (const p of this.asked(i)) least = Math.min(least, untilWithin(this.regions[p], i));
     return least;
   }
 

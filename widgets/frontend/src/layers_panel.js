@@ -40,11 +40,12 @@ function shift(store, by) {
   if (active) store.reorder(active.id, store.design.layers.indexOf(active) + by);
 }
 
-/** While dragging only the words change. */
+/** While dragging only the words of what is dragged change. */
 function refresh(store, list) {
-  for (const layer of store.design.layers) {
-    const found = list.querySelector(`[data-id="${layer.id}"] .cms-layer-about`);
-    if (found) found.textContent = describe(layer.node);
+  for (const id of store.selection) {
+    const found = list.querySelector(`[data-id="${id}"] .cms-layer-about`);
+    const layer = store.layer(id);
+    if (found && layer) found.textContent = describe(layer.node);
   }
 }
 

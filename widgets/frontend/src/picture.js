@@ -104,7 +104,8 @@ export class Picture {
     const hatched = shapes ? new Path2D() : null;
     for (let r = r0; r < r1; r++) {
       const out = (r - r0) * (c1 - c0) - c0;
-      const whole = tally.group > 1 || tally.stale[r] ? this.tileRow(fold, design, r) : null;
+      if (tally.group === 1 && tally.stale[r]) tally.scanRow(r); // what is in sight is counted first
+      const whole = tally.group > 1 ? this.tileRow(fold, design, r) : null;
       for (let c = c0; c < c1; c++) {
         let share = 0; // 1 is full, between 0 and 1 partial
         if (whole === null) share = tally.mapDensity[r * tally.mapColumns + c];

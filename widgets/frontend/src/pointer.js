@@ -9,12 +9,17 @@ import { makeLayer } from "./layers.js";
 const NEAR_PX = 9; // how close to a handle a press takes hold of it
 const SNAP_PX = 6;
 const CLICK_PX = 3;
+const DOUBLE_MS = 600;
 
 export function bindPointer(stage) {
   const { top, store } = stage;
   let gesture = null;
+  let pressed = -Infinity;
+  let before = null; // the layer that was active when the first press of a double click came
 
   top.addEventListener("pointerdown", (event) => {
+    if (event.timeStamp - pressed > DOUBLE_MS) before = store.active?.id ?? null;
+    pressed = event.timeStamp;
     if (event.button > 1) return;
     event.preventDefault();
     top.focus({ preventScroll: true });
@@ -52,7 +57,7 @@ export function bindPointer(stage) {
   top.addEventListener("dblclick", (event) => {
     const { active } = store;
     const at = stage.at(event);
-    if (active?.node.type === "documents" && active.node.lengths && !active.locked) {
+    if (active?.id === before && active?.node.type === "documents" && active.node.lengths && !active.locked) {
       const node = splitDocument(active.node, Math.round((at.i + at.j) / 2));
       if (node !== active.node) store.edit(active.id, { node }, `split a document of ${active.name}`);
     } else zoomToTile(stage, at);

@@ -35,6 +35,7 @@ export class TileScanner {
     const [qTile, kTile] = tile;
     const start = q_start + tileRow * qTile;
     const stop = Math.min(start + qTile, q_start + q_len);
+    fold.narrow(start, stop);
     let [first, last, visible] = [this.columns, 0, 0];
     for (let i = start; i < stop; ) {
       const weight = Math.min(stop, fold.until(i)) - i;
