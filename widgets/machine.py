@@ -6,6 +6,7 @@ CUDA context, and a panel is on the page before PyTorch is loaded.
 
 from __future__ import annotations
 
+import functools
 import json
 import subprocess
 import sys
@@ -29,8 +30,9 @@ ABOUT = {
 PATIENCE_S = 180
 
 
+@functools.cache
 def look() -> dict[str, Any]:
-    """Ask a fresh process; what it can't tell is in ``problem``.
+    """Ask a fresh process, once; what it can't tell is in ``problem``.
 
     Returns:
         ``devices`` (``id``, ``kind``, ``name``, ``detail``), ``contenders`` (``name``, ``ours``, ``about``, ``absent``:
@@ -94,9 +96,10 @@ def _absent(name: str, devices: list[dict[str, Any]]) -> dict[str, dict[str, str
     compiled = cm.compile(subject.mask, 1024)
     for device in devices:
         dtype = torch.bfloat16 if device["kind"] == "cuda" else torch.float32
+        place = torch.device(device["id"])
         reasons[device["id"]] = {
-            direction: make(name).absent(Setting(subject, compiled, torch.device(device["id"]), dtype, 1, 4, 4, 64, grad))
-            for direction, grad in (("forward", False), ("backward", True))
+            direction: make(name).absent(Setting(subject, compiled, place, dtype, 1, 4, 4, 64, needs_grad))
+            for direction, needs_grad in (("forward", False), ("backward", True))
         }
     return reasons
 

@@ -7,6 +7,7 @@ from there is ``asks``, and every field of it is checked.
 from __future__ import annotations
 
 import atexit
+import functools
 import threading
 import time
 from collections.abc import Mapping
@@ -16,13 +17,13 @@ from typing import TYPE_CHECKING, Any
 
 import anywidget
 import traitlets
+from cmask_lab.widgets import machine
+from cmask_lab.widgets.throughput_settings import Settings, SettingsError, is_ours
+from cmask_lab.widgets.throughput_view import text, view
 
 from cmask_lab.bench.process import LAST, BenchmarkProcess, Worker
 from cmask_lab.bench.report import Report, recorded_names
 from cmask_lab.masks import Mask
-from cmask_lab.widgets import machine
-from cmask_lab.widgets.throughput_settings import Settings, SettingsError, is_ours
-from cmask_lab.widgets.throughput_view import text, view
 
 if TYPE_CHECKING:
     from cmask_lab.widgets.studio import Studio
@@ -76,7 +77,7 @@ class Throughput(anywidget.AnyWidget):
     status = traitlets.Dict().tag(sync=True)
     results = traitlets.Dict().tag(sync=True)
     problem = traitlets.Unicode().tag(sync=True)
-    asks = traitlets.Dict().tag(sync=True)
+    asks = traitlets.Any({}).tag(sync=True)
     answers = traitlets.Dict().tag(sync=True)
 
     def __init__(
@@ -88,7 +89,7 @@ class Throughput(anywidget.AnyWidget):
         self._run: BenchmarkProcess | None = None
         self._report: Report | None = None
         self._requested: dict[str, Any] = {}
-        self._looking, self._wanted, self._closed = True, False, False
+        self._looking, self._wanted, self._closed = False, False, False
         self._timer: threading.Timer | None = None
         self._ended = threading.Event()
         self._handled: dict[str, Any] = {}
@@ -99,10 +100,9 @@ class Throughput(anywidget.AnyWidget):
             choices=self._settings.message(),
             status={"state": IDLE, "doing": "", "progress": 0.0},
         )
-        self._plane_changed()
+        self._tell_plane()
         self.observe(self._asked, "asks")
         _open.add(id(self))
-        threading.Thread(target=self._look, daemon=True).start()
 
     @property
     def settings(self) -> Settings:
@@ -116,7 +116,7 @@ class Throughput(anywidget.AnyWidget):
             before, self._settings, self._chosen = self._settings, value, True
             self.choices = value.message()
             self.problem = ""
-            self._plane_changed()
+            self._tell_plane()
             if (before.recorded, before.case, before.baseline) != (value.recorded, value.case, value.baseline):
                 self._show()
             if value.auto and not before.auto:
@@ -136,6 +136,16 @@ class Throughput(anywidget.AnyWidget):
         """What was measured last here, partial while it runs; None before."""
         return self._report
 
+    def look(self) -> None:
+        """Find out what this machine can run, if that is not known yet; ``machine`` will hold it in a few seconds.
+
+        The browser asks for it when the panel comes into view: one that nobody looks at costs nothing.
+        """
+        with self._lock:
+            if not self.machine and not self._looking:
+                self._looking = True
+                threading.Thread(target=self._look, daemon=True).start()
+
     def start(self) -> None:
         """Measure the mask as it is now; what runs is cancelled.
 
@@ -146,10 +156,13 @@ class Throughput(anywidget.AnyWidget):
             if self._closed:
                 raise RuntimeError("throughput: this panel is closed")
             request = self._settings.request(*self._plane)
+            if self.machine.get("problem"):
+                raise SettingsError(f"throughput: {self.machine['problem']}")
             self._ended.clear()
             self.problem = ""
-            if self._looking:
-                self._wanted = True  # two processes at once would disturb each other
+            if not self.machine:
+                self._wanted = True
+                self.look()  # the answer starts it: two processes at once would disturb each other
                 self.status = {"state": WAITING, "doing": "looking at this machine", "progress": 0.0}
                 return
             self._requested, self._report = request, None
@@ -202,7 +215,7 @@ class Throughput(anywidget.AnyWidget):
             if plane == self._plane:
                 return
             self._plane = plane
-            self._plane_changed()
+            self._tell_plane()
             if self._settings.auto:
                 self._settle()
 
@@ -220,7 +233,7 @@ class Throughput(anywidget.AnyWidget):
         super().close()
 
     def _look(self) -> None:
-        """Find out what this machine can run, then take what suits it, and begin what was asked for meanwhile."""
+        """Ask, then take the settings that suit, and begin what was asked for meanwhile."""
         found = machine.look()
         with self._lock:
             if self._closed:
@@ -230,8 +243,8 @@ class Throughput(anywidget.AnyWidget):
             if not self._chosen and best != self._settings.device:
                 self._settings = self._settings.on(best, **self._shape)
                 self.choices = self._settings.message()
-            wanted, self._wanted = self._wanted, False
             self._looking = False
+            wanted, self._wanted = self._wanted, False
             if wanted:
                 self._try(self.start)
 
@@ -284,24 +297,23 @@ class Throughput(anywidget.AnyWidget):
         self._ended.set()
 
     def _shown(self) -> Report | None:
-        return Report.recorded(self._settings.recorded) if self._settings.recorded else self._report
+        return _recorded(self._settings.recorded) if self._settings.recorded else self._report
 
     def _show(self) -> None:
         shown, now = self._shown(), self._settings
-        self.results = (
-            {} if shown is None else view(shown, case=now.case, baseline=now.baseline, recorded=now.recorded)
-        )
-        self._plane_changed()
+        self.results = {} if shown is None else view(shown, case=now.case, baseline=now.baseline, recorded=now.recorded)
+        self._tell_plane()
 
-    def _plane_changed(self) -> None:
+    def _tell_plane(self) -> None:
         """Tell what would be measured now, and whether the results are of another mask."""
-        mask, q_len, kv_len, _ = self._plane
+        _, q_len, kv_len, _ = self._plane
         try:
             request, why_not = self._settings.request(*self._plane), ""
         except SettingsError as error:
             request, why_not = {}, str(error)
         stale = bool(self._report and request and request["mask"] != self._requested.get("mask"))
-        self.plane = {"q_len": q_len, "kv_len": kv_len, "tokens": request.get("seq_len"), "why_not": why_not, "stale": stale}
+        tokens = request.get("seq_len")
+        self.plane = {"q_len": q_len, "kv_len": kv_len, "tokens": tokens, "why_not": why_not, "stale": stale}
 
     def _settle(self) -> None:
         if self._timer is not None:
@@ -319,12 +331,16 @@ class Throughput(anywidget.AnyWidget):
         try:
             action()
         except SettingsError as error:
+            self.stop()
             self.problem = str(error)
 
     def _asked(self, change: Mapping[str, Any]) -> None:
         """What the browser wants: settings first, then a command, then text to copy; each once."""
         with self._lock:
             asks = change["new"]
+            if not isinstance(asks, Mapping):
+                self.problem = f"The message was refused. asks: {asks!r:.60} is given; an object is expected"
+                return
             for kind in sorted(asks, key=lambda kind: list(ASKS).index(kind) if kind in ASKS else 0):
                 question = asks[kind]
                 if kind not in ASKS or not isinstance(question, Mapping) or set(question) != {"n", "value"}:
@@ -336,20 +352,19 @@ class Throughput(anywidget.AnyWidget):
                 self._handled[kind] = question["n"]
                 try:
                     ASKS[kind](self, question)
-                except SettingsError as error:
+                except (ValueError, TypeError) as error:
                     self.problem = f"The message was refused. {error}"
                     self.answers = {**self.answers, kind: {"n": question["n"], "error": str(error)}}
 
     def _ask_settings(self, question: Mapping[str, Any]) -> None:
         wanted = Settings.read(question["value"])
         if wanted.device != self._settings.device:
-            self._check(wanted)
-            wanted = replace(self._settings, recorded=wanted.recorded).on(wanted.device, **self._shape)
+            wanted = replace(wanted, device=self._settings.device).on(wanted.device, **self._shape)
         self.settings = wanted
         self.answers = {**self.answers, "settings": {"n": question["n"]}}
 
     def _ask_command(self, question: Mapping[str, Any]) -> None:
-        commands = {"start": self.start, "stop": self.stop}
+        commands = {"look": self.look, "start": self.start, "stop": self.stop}
         name = question["value"]
         if not isinstance(name, str) or name not in commands:
             raise SettingsError(f"command: {name!r} is not one of {', '.join(commands)}")
@@ -383,7 +398,10 @@ def panel(studio: Studio) -> Throughput:
     return made
 
 
+_recorded = functools.cache(Report.recorded)
+
+
 def _about(name: str) -> dict[str, str]:
     """A recorded report in one line, for a list."""
-    report = Report.recorded(name)
+    report = _recorded(name)
     return {"name": name, "label": f"{report.device.get('name', 'device')}, {report.created[:10]} ({name})"}

@@ -16,6 +16,7 @@ DIRECTIONS = ("forward", "backward", "both")
 CPU_TOKENS = 2048
 """Tokens measured on a CPU unless another number is chosen: all contenders are done within a minute."""
 TOKENS_LIMIT = 1 << 20
+TITLE_LIMIT = 90
 
 
 class SettingsError(ValueError):
@@ -55,7 +56,7 @@ class Settings:
     tokens: int | None = CPU_TOKENS
     dtype: str = "float32"
     direction: str = "forward"
-    seconds: float = 60.0
+    seconds: float = 120.0
     auto: bool = False
     recorded: str = ""
     case: int = 0
@@ -117,7 +118,6 @@ class Settings:
             head_dim=head_dim,
             tokens=None,
             dtype="bfloat16",
-            seconds=90.0,
         )
 
     def request(self, mask: Mask, q_len: int, kv_len: int, q_start: int = 0) -> dict[str, Any]:
@@ -133,7 +133,7 @@ class Settings:
                 f"queries from {q_start:,} and {kv_len:,} keys. Make it square, or measure only its first tokens."
             )
         return {
-            "mask": first(mask, tokens).spec(),
+            "mask": titled(mask, tokens).spec(),
             "seq_len": tokens,
             "ours": [name for name in self.contenders if is_ours(name)],
             "baselines": [name for name in self.contenders if not is_ours(name)],
@@ -158,6 +158,19 @@ def first(mask: Mask, tokens: int) -> Mask:
         return mask
     positions = np.arange(tokens)
     return mask.take(q=positions, k=positions)
+
+
+def titled(mask: Mask, tokens: int) -> Mask:
+    """The first queries and keys of a mask, with a name for the report: the mask's own, or what it is in Python.
+
+    >>> import cmask_lab as cm
+    >>> titled(cm.documents([2, 4]), 3).node["name"]
+    'cm.documents([2, 4]), first 3 tokens'
+    """
+    part = first(mask, tokens)
+    code = repr(mask)
+    name = mask.node.get("name") or (code if len(code) <= TITLE_LIMIT else f"{code[: TITLE_LIMIT - 1]}…")
+    return part.named(name if part is mask else f"{name}, first {tokens:,} tokens")
 
 
 def is_ours(name: str) -> bool:

@@ -164,8 +164,8 @@ def _entry(
 
 def _check(check: Check) -> dict[str, Any]:
     bounds = ", ".join(f"{name} {error:.1e} ≤ {check.allowed[name]:.1e}" for name, error in check.errors.items())
-    said = f"matches the oracle: {bounds}; the keys of {check.proved_rows:,} rows proved" if check.passed else check.reason
-    return {"passed": check.passed, "text": said}
+    said = f"matches the oracle: {bounds}; the keys of {check.proved_rows:,} rows proved"
+    return {"passed": check.passed, "text": said if check.passed else check.reason}
 
 
 def _conditions(conditions: Conditions) -> dict[str, Any]:

@@ -41,6 +41,13 @@ function render({ model, el }) {
     note.show();
     head.element.classList.toggle("cms-t-lost", note.lost);
   }, 1000);
+  const seen = new IntersectionObserver((entries) => {
+    if (entries.some((entry) => entry.isIntersecting)) {
+      seen.disconnect();
+      if (!model.get("machine").devices) ask("command", "look");
+    }
+  }, { threshold: 0.25 });
+  seen.observe(root);
   el.replaceChildren(root);
   theme();
   left.render();
@@ -49,6 +56,7 @@ function render({ model, el }) {
   results.show(model.get("results"));
   return () => {
     clearInterval(timer);
+    seen.disconnect();
     watcher.disconnect();
     for (const [event, listener] of Object.entries(listeners)) model.off(event, listener);
   };

@@ -13,6 +13,9 @@ export function duration(ms) {
   return `${significant(value)} ${unit}`;
 }
 
+/** "1 round", "2 rounds". */
+export const count = (n, noun) => `${n} ${noun}${n === 1 ? "" : "s"}`;
+
 /** Three figures; whole numbers above that. */
 export function significant(value) {
   if (value === 0) return "0";

@@ -1,6 +1,6 @@
 // Samples over time on a canvas: one mark a contender and round, warm-up in grey, the drift of the device below.
 
-import { columns, rateUnit, significant, span, strength, ticks } from "./throughput_math.js";
+import { columns, count, rateUnit, span, strength, ticks } from "./throughput_math.js";
 
 const LEFT = 52;
 const RIGHT = 10;
@@ -70,7 +70,7 @@ export function drawSamples(canvas, direction, styles, palette, font) {
     ctx.lineTo(plot.x + plot.w, Math.round(y(tick)) + 0.5);
     ctx.stroke();
     ctx.fillStyle = palette.ruler;
-    ctx.fillText(significant(tick), plot.x - 7, y(tick));
+    ctx.fillText(`${tick}`, plot.x - 7, y(tick));
   }
   warmUp(ctx, plot, at, x, palette, loop);
   const r = Math.min(3.4, Math.max(1.6, (plot.w / (at.warmup.length + at.rounds.length)) * 0.3));
@@ -90,7 +90,7 @@ export function drawSamples(canvas, direction, styles, palette, font) {
   driftStrip(ctx, plot, at, x, palette, loop);
   ctx.fillStyle = palette.ruler;
   ctx.textAlign = "left";
-  ctx.fillText(`${unit}, one mark a round; ${loop.rounds} rounds`, x(at.edge) + 4, height - 8);
+  ctx.fillText(`${unit}, one mark a contender and round; ${count(loop.rounds, "round")}`, x(at.edge) + 4, height - 8);
 }
 
 /** Rounds before the device was warm: they are counted and left out, and their times are not kept. */
@@ -100,7 +100,7 @@ function warmUp(ctx, plot, at, x, palette, loop) {
   ctx.fillRect(plot.x, plot.y, x(at.edge) - plot.x, plot.h + 6 + STRIP);
   ctx.strokeStyle = palette.ruler;
   ctx.globalAlpha = 0.55;
-  for (const share of at.warmup) mark(ctx, "ring", x(share), plot.y + plot.h / 2, 2.4);
+  for (const share of at.warmup) mark(ctx, "ring", x(share), plot.y + plot.h + 6 + STRIP / 2, 2.4);
   ctx.globalAlpha = 1;
   ctx.save();
   ctx.fillStyle = palette.ruler;

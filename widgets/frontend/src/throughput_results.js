@@ -2,7 +2,7 @@
 
 import { clear, h, keepFocus } from "./dom.js";
 import { layerColour, PALETTES } from "./palette.js";
-import { duration, installCommand, rateUnit, ratioText, significant } from "./throughput_math.js";
+import { count, duration, installCommand, rateUnit, ratioText, significant } from "./throughput_math.js";
 import { drawSamples, mark, SHAPES, surface } from "./throughput_plot.js";
 
 const STATUS = { waiting: "waits", failed: "failed", wrong: "wrong result", absent: "not here" };
@@ -69,12 +69,12 @@ function section(direction, state) {
   const most = Math.max(floor ?? 0, ...entries.map((entry) => entry.summary?.tflops[2] ?? 0));
   const canvas = loop && entries.some((entry) => entry.series.length) ? h("canvas", { class: "cms-t-samples", role: "img", "aria-label": plotLabel(direction) }) : null;
   if (canvas) state.canvases.push({ canvas, direction, styles: state.styles });
-  const floorText = floor ? `floor ${duration(direction.floor_ms)}, ${significant(floor * factor)} ${unit}` : "";
+  const floorText = floor ? h("small", {}, `bar to the floor: ${significant(floor * factor)} in ${duration(direction.floor_ms)}`) : "";
   return h("section", { class: "cms-t-direction", "aria-label": direction.direction },
     h("div", { class: `cms-t-headline cms-t-${headline.tone}`, role: "status" }, h("span", { "aria-hidden": "true" }, SIGN[headline.tone]), headline.text),
     h("div", { class: "cms-t-scroll" }, h("table", { class: "cms-t-table" },
-      h("thead", {}, h("tr", {}, ["", direction.direction, `${unit} on visible pairs${floorText ? `; bar up to the ${floorText}` : ""}`, "median", "× floor", `× ${direction.baseline}`, "first result", "oracle"]
-        .map((text, n) => h("th", { scope: "col", class: n === 2 ? "cms-t-bar-head" : "" }, text)))),
+      h("thead", {}, h("tr", {}, ["", direction.direction, [`${unit} on visible pairs`, floorText], "median", "× floor", `× ${direction.baseline}`, ["first result", h("small", {}, "plan + first call")], "oracle"]
+        .map((content, n) => h("th", { scope: "col", class: n === 2 ? "cms-t-bar-head" : "" }, content)))),
       h("tbody", {}, entries.map((entry) => row(entry, { factor, unit, most, styles: state.styles, baseline: direction.baseline }))))),
     canvas, loop && notes(loop));
 }
@@ -110,7 +110,7 @@ function oracle(check) {
 }
 
 function notes(loop) {
-  const left = `${loop.rounds} rounds over ${loop.buffers} input sets; ${loop.warmup_rounds} warm-up rounds (${duration(loop.warmup_ms)}) left out`;
+  const left = `${count(loop.rounds, "round")} over ${count(loop.buffers, "input set")}; ${count(loop.warmup_rounds, "warm-up round")} (${duration(loop.warmup_ms)}) left out`;
   const parts = [left, loop.stopped && `ended by: ${loop.stopped}`, loop.conditions, ...loop.notes].filter(Boolean);
   return h("p", { class: "cms-hint" }, `${parts.join(" · ")}. `, h("span", {}, "Drift: orange slower, blue faster than the median of the run."),
     loop.spoiled.length ? h("b", { class: "cms-t-bad" }, ` Disturbed: ${loop.spoiled.join(", ")}.`) : null);
