@@ -101,6 +101,10 @@ def _group(case: Case, direction: str, limit: float, y: int, unit: str) -> tuple
         f"<tspan class='dim' dx='12'>{_size(case)}</tspan></text>",
     ]
     top = y + GROUP
+    bottom = top + len(entries) * (BAR + GAP)
+    if floor := _at_floor(case, direction):
+        x = LABEL + floor * scale
+        parts.append(f"<line class='floor' x1='{x:.1f}' x2='{x:.1f}' y1='{top - 4}' y2='{bottom}'/>")
     for number, entry in enumerate(entries):
         assert entry.summary is not None
         at = top + number * (BAR + GAP)
@@ -119,10 +123,6 @@ def _group(case: Case, direction: str, limit: float, y: int, unit: str) -> tuple
             f"<line class='spread' x1='{low:.1f}' x2='{high:.1f}' y1='{middle}' y2='{middle}'/>"
             f"<text class='num' x='{max(LABEL + length, high) + 7:.1f}' y='{at + 12}'>{escape(says)}</text>"
         )
-    bottom = top + len(entries) * (BAR + GAP)
-    if floor := _at_floor(case, direction):
-        x = LABEL + floor * scale
-        parts.append(f"<line class='floor' x1='{x:.1f}' x2='{x:.1f}' y1='{top - 4}' y2='{bottom}'/>")
     return "".join(parts), bottom + 8
 
 

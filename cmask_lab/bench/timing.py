@@ -203,13 +203,13 @@ def _stop(state: Rounds, rules: Rules, seconds: float) -> str:
     rounds = len(state.rows)
     if rounds % 2 == 1 and rounds < rules.at_most:
         # A mirrored pair is finished, unless there is no time even for that.
-        return f"time limit of {rules.seconds:g} s" if seconds > 1.5 * rules.seconds else ""
+        return f"time limit of {rules.seconds:.3g} s" if seconds > 1.5 * rules.seconds else ""
     if rounds % 4 == 0 and precise_enough(state.times, target=rules.target, at_least=rules.at_least):
         return f"spread below {rules.target:.1%}"
     if rounds >= rules.at_most:
         return f"limit of {rules.at_most} rounds"
     if seconds > rules.seconds:
-        return f"time limit of {rules.seconds:g} s"
+        return f"time limit of {rules.seconds:.3g} s"
     return ""
 
 
