@@ -17,20 +17,12 @@ Every mask of `cm.gallery`, at its default parameters: picture, formula, cost in
 Queries run downwards, keys to the right. `cm.gallery.get(name, …)` gives the mask, made of regions that one can edit.
 """
 
-KERNELS = """\
-# Kernel notes
-
-What each kernel does, what decided its speed, what was tried and lost. The files stand beside the kernels.
-"""
-
 
 def generated() -> dict[str, str]:
     """Source path in the documentation → Markdown."""
-    pages = {"gallery.md": gallery(), "kernels.md": KERNELS}
+    pages = {"gallery.md": gallery()}
     for notes in sorted((ROOT / "kernels").rglob("NOTES.md")):
-        name = notes.parent.name
-        pages[f"kernels-{name}.md"] = notes.read_text()
-        pages["kernels.md"] += f"\n- [{name.capitalize()}](kernels-{name}.md)"
+        pages[f"kernels-{notes.parent.name}.md"] = notes.read_text()
     return pages
 
 
