@@ -142,7 +142,8 @@ class Desk:
         self.page.wait_for_function(script, timeout=30_000)
 
     def point(self, query: float, key: float) -> tuple[float, float]:
-        """Where a pair is on the page."""
+        """Where a pair is on the page, which is scrolled to show it."""
+        self.state("stage.element.scrollIntoView({block: 'center'})")
         x, y = self.state(
             "(() => { const box = stage.top.getBoundingClientRect();"
             " return [box.left + 46 + stage.view.x(argument[1]), box.top + 26 + stage.view.y(argument[0])]; })()",
