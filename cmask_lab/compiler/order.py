@@ -11,13 +11,12 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from cmask_lab.compiler.cost import predicted_cost
-from cmask_lab.compiler.intervals import Int32s, IntervalTable
-from cmask_lab.compiler.tiles import tile_table
+from cmask_lab.compiler.cost import row_cost
+from cmask_lab.compiler.intervals import Int32s, IntervalTable, ragged_range
 from cmask_lab.masks.mask import Mask
 
 SAMPLED_TILES = 24
-"""Query tiles that are lowered to estimate the cost of an order."""
+"""Query tiles that are counted to estimate the cost of an order."""
 
 GAIN_NEEDED = 0.9
 """An order is worth permuting q, k, v and the output only if it takes at most this share of the natural cost."""
@@ -37,10 +36,11 @@ def choose_order(
         return _checked(order, length), "given"
     if order != "auto":
         raise ValueError(f"compile: order is {order!r}; give 'natural', 'auto' or a permutation of the tokens")
+    tables = [mask.intervals(length) for mask in masks]
     best, name = None, "natural"
-    lowest = GAIN_NEEDED * sum(_sampled_cost(mask, length, None, tile) for mask in masks)
+    lowest = GAIN_NEEDED * sum(_sampled_cost(table, np.arange(length), tile) for table in tables)
     for candidate, permutation in candidate_orders(masks[0], length, tile[0]):
-        cost = sum(_sampled_cost(mask, length, permutation, tile) for mask in masks)
+        cost = sum(_sampled_cost(table, permutation, tile) for table in tables)
         if cost < lowest:
             best, name, lowest = permutation, candidate, cost
     return best, name
@@ -65,15 +65,21 @@ def candidate_orders(mask: Mask, length: int, patch_tokens: int) -> Iterator[tup
             yield "documents by id", np.argsort(ids, kind="stable").astype(np.int32)
 
 
-def _sampled_cost(mask: Mask, length: int, order: Int32s | None, tile: tuple[int, int]) -> float:
-    permuted = mask if order is None else mask.take(q=order, k=order)
-    tiles = -(-length // tile[0])
-    numbers = np.unique(np.linspace(0, tiles - 1, min(tiles, SAMPLED_TILES)).astype(int)) if tiles else []
+def _sampled_cost(table: IntervalTable, order: np.ndarray, tile: tuple[int, int]) -> float:
+    """Cost of some query tiles of the permuted mask, counted cell by cell from the rows of the natural one."""
+    q_tile, kv_tile = tile
+    tiles, kv_tiles = -(-len(order) // q_tile), -(-len(order) // kv_tile)
+    # A visible key of any sampled row counts for the kv tile in which the order puts it.
+    tile_of_key = np.empty(len(order), np.int64)
+    tile_of_key[order] = np.arange(len(order)) // kv_tile
+    width = np.bincount(tile_of_key, minlength=kv_tiles)
     cost = 0.0
-    for number in numbers:
-        first = int(number) * tile[0]
-        rows: IntervalTable = permuted.intervals(min(tile[0], length - first), length, first)
-        cost += predicted_cost(tile_table(rows, tile))
+    for number in np.unique(np.linspace(0, max(tiles - 1, 0), min(tiles, SAMPLED_TILES)).astype(int)):
+        rows = table.take_rows(order[number * q_tile : (number + 1) * q_tile])
+        start = rows.start.astype(np.int64)
+        pairs = np.bincount(tile_of_key[ragged_range(start, rows.stop - start)], minlength=kv_tiles)
+        full = np.count_nonzero((pairs == rows.q_len * width) & (pairs > 0))
+        cost += float(row_cost(np.array(full), np.array(np.count_nonzero(pairs) - full)))
     return cost
 
 
