@@ -244,11 +244,12 @@ def _read_layer(message: Any, place: str) -> Layer:
     node = given.get("node")
     if not isinstance(node, dict) or not isinstance(node.get("type"), str):
         raise DesignError(f'{place}: node is {_short(node)}; an object with a "type" is expected')
-    flags = {}
+    flags: dict[str, bool] = {}
     for name, default in (("visible", True), ("locked", False)):
-        flags[name] = given.get(name, default)
-        if not isinstance(flags[name], bool):
-            raise DesignError(f"{place}: {name} is {_short(flags[name])}; true or false is expected")
+        flag = given.get(name, default)
+        if not isinstance(flag, bool):
+            raise DesignError(f"{place}: {name} is {_short(flag)}; true or false is expected")
+        flags[name] = flag
     template = given.get("template")
     if template is not None:
         template = dict(_object(template, f"{place}.template", {"name", "params"}))
@@ -256,8 +257,8 @@ def _read_layer(message: Any, place: str) -> Layer:
     if colour is not None:
         colour = _integer(colour, f"{place}: colour", 0, LAYER_LIMIT)
     name = _text(given.get("name", ""), f"{place}: name")
-    identity = {"id": _text(given["id"], f"{place}: id")} if "id" in given else {}
-    return Layer(node, op, name, template=template, colour=colour, **flags, **identity)
+    layer = Layer(node, op, name, flags["visible"], flags["locked"], template, colour)
+    return replace(layer, id=_text(given["id"], f"{place}: id")) if "id" in given else layer
 
 
 def _object(value: Any, place: str, known: set[str]) -> Mapping[str, Any]:

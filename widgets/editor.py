@@ -49,7 +49,7 @@ class Editor(anywidget.AnyWidget):
 
     mask = traitlets.Instance(Mask)
     """The mask of the design; setting it shows another one."""
-    compiled = traitlets.Instance(CompiledMask, allow_none=True)
+    compiled: Any = traitlets.Instance(CompiledMask, allow_none=True)
     """The compiled design; None while it doesn't compile."""
     settled = traitlets.Unicode()
     """Revision of the last design that is no draft, set when mask, compiled and report all speak of it."""
