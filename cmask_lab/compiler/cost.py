@@ -21,8 +21,8 @@ TILE_ROW_START = 1.0
 """Work before and after the loop of one query tile (load Q, first scores, store O). Assumed: about one tile."""
 
 RELATIVE_RATE = {(128, 128): 1.0, (128, 64): 0.88, (64, 128): 0.65, (64, 64): 0.65}
-"""Matrix rate of a tile size against 128×128: what makes this model agree with the forward pass of the reward-model mask
-(0.754, 0.816 and 1.041 ms for 128×128, 128×64 and 64×64). 64×128 was not measured; it is assumed to be like 64×64."""
+"""Matrix rate of a tile size against 128×128: what makes this model agree with the forward pass of the reward-model
+mask (0.754, 0.816, 1.041 ms for 128×128, 128×64, 64×64). 64×128 was not measured; it is assumed to be like 64×64."""
 
 
 def row_cost(full: np.ndarray, partial: np.ndarray) -> np.ndarray:
