@@ -187,10 +187,10 @@ def unfolded(node: Mapping[str, Any]) -> tuple[Layer, ...]:
 def title(node: Mapping[str, Any]) -> str:
     """What a layer is called until somebody names it. The browser has the same names."""
     if node["type"] == "grid":
-        return GRID_TITLES.get(node.get("kind", ""), "Grid")
+        return GRID_TITLES.get(str(node.get("kind")), "Grid")
     if node["type"] == "at":
         return f"{node['mask'].get('name') or title(node['mask'])} in a box"
-    return TITLES.get(node["type"], node["type"])
+    return TITLES.get(str(node["type"]), str(node["type"]))
 
 
 TITLES = {
