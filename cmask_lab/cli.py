@@ -64,7 +64,8 @@ def _parser() -> argparse.ArgumentParser:
     demo.set_defaults(run=_demo)
 
     compile_ = commands.add_parser("compile", help="tiles, patterns and bytes of a mask")
-    compile_.add_argument("mask", help=EXPLAIN_MASK)
+    compile_.add_argument("mask", nargs="?", help=EXPLAIN_MASK)
+    compile_.add_argument("--times", action="store_true", help="time the suite's masks beside create_block_mask (CPU)")
     compile_.add_argument("--seq-len", type=int, default=32768)
     compile_.add_argument("--kv-len", type=int)
     compile_.add_argument("--tile", type=int, nargs=2, metavar=("Q", "KV"), help="default: the cost model's choice")
@@ -115,6 +116,10 @@ def _demo(options: argparse.Namespace) -> int:
 
 
 def _compile(options: argparse.Namespace) -> int:
+    if options.times:
+        return _compile_times(options)
+    if not options.mask:
+        raise ValueError("give a mask, or --times for all masks of the paper suite")
     import cmask_lab as cm
 
     subject = find_mask(options.mask, options.seq_len)
@@ -170,6 +175,17 @@ def _bench(options: argparse.Namespace) -> int:
     if options.compare:
         _print_comparison(report, options.compare)
     return _judge(report)
+
+
+def _compile_times(options: argparse.Namespace) -> int:
+    from cmask_lab.bench import compilation
+
+    if options.mask:
+        raise ValueError(f"give a mask or --times, not both (got {options.mask!r}); --times measures the paper suite")
+    print(compilation.HEADER)
+    for times in compilation.compile_times(options.seq_len):
+        print(times.row(), flush=True)
+    return 0
 
 
 def _reports(options: argparse.Namespace) -> Iterable[Report]:
