@@ -7,6 +7,7 @@ the number of rounds at which anything can be called.
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -20,12 +21,15 @@ from cmask_lab.bench.statistics import CLOSE, FASTER, FEWEST, UNKNOWN
 LIVE_RESAMPLES = 300
 """Resamples of a ratio's interval while rounds still come; the finished report has the full number."""
 
+USUAL_BASELINES = ("flex-fa4", "sdpa-dense", "flex-cpu")
+"""What a recorded report is compared with if it does not have the chosen baseline."""
+
 
 def view(report: Report, *, case: int = 0, baseline: str = "", recorded: str = "") -> dict[str, Any]:
     """Everything that the panel shows of one case.
 
     Args:
-        baseline: the contender that the others are compared with.
+        baseline: the contender that the others are compared with; a recorded report without it takes a usual one.
         recorded: name of the recorded report that this is; "" for one measured here.
 
     >>> from cmask_lab.bench.report import Report
@@ -49,6 +53,9 @@ def view(report: Report, *, case: int = 0, baseline: str = "", recorded: str = "
     chosen = report.cases[min(case, len(report.cases) - 1)]
     shown["case"] = report.cases.index(chosen)
     shown["title"], shown["shape"] = chosen.title, _shape(chosen)
+    names = [entry.contender for entry in chosen.entries]
+    if recorded and baseline not in names:
+        baseline = next((name for name in USUAL_BASELINES if name in names), baseline)
     for direction in chosen.directions:
         shown["directions"].append(_direction(chosen, direction, baseline, report.done))
     return shown
@@ -77,7 +84,7 @@ def headline(case: Case, direction: str, baseline: str) -> dict[str, str]:
     if lead == baseline:
         return _nothing(f"{lead} is the baseline itself; choose another one to compare with.")
     ratio = statistics.paired_ratio(case.entry(baseline, direction).samples_ms, case.entry(lead, direction).samples_ms)
-    span = f"{ratio.median:.3g}× [{ratio.low:.3g}, {ratio.high:.3g}]"
+    span = f"{ratio.median:.4g}× [{ratio.low:.4g}, {ratio.high:.4g}]"
     if ratio.verdict == UNKNOWN:
         return _nothing(f"too few rounds: {ratio.n}, and {FEWEST} are the least that anything can be called from.")
     if ratio.verdict == CLOSE:
@@ -158,7 +165,9 @@ def _entry(
         "floors": _figures(s.median / floor) if floor else None,
     }
     if base is not None and base is not entry:
-        made["ratio"] = statistics.paired_ratio(base.samples_ms, entry.samples_ms, resamples=resamples).__dict__
+        ratio = asdict(statistics.paired_ratio(base.samples_ms, entry.samples_ms, resamples=resamples))
+        loop = case.loop(entry.direction)
+        made["ratio"] = {**ratio, "verdict": "spoiled"} if loop and loop.conditions.spoiled else ratio
     return made
 
 

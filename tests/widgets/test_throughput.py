@@ -225,6 +225,13 @@ def test_a_view_tells_rates_quartiles_ratios_floor_first_results_and_checks() ->
     assert shown["loop"]["warmup_rounds"] == 4
 
 
+def test_no_contender_is_called_faster_in_a_disturbed_run() -> None:
+    disturbed = case(OURS, THEIRS, conditions=Conditions(True, ("slowed by heat",)))
+    shown = view(report(disturbed), baseline="sdpa-dense")["directions"][0]
+    assert shown["entries"][0]["ratio"]["verdict"] == "spoiled"
+    assert shown["loop"]["spoiled"] == ["slowed by heat"]
+
+
 def test_a_view_is_strict_json_whatever_the_state_of_the_report() -> None:
     partial = case(
         replace(OURS, samples_ms=(), check=None, plan_ms=None), replace(THEIRS, status="waiting", samples_ms=())
@@ -443,6 +450,9 @@ def test_recorded_results_are_marked_as_such(worker: ScriptedWorker, monkeypatch
     assert (shown["recorded"], shown["device"]["name"], shown["created"][:10]) == ("h200", "NVIDIA H200", "2026-12-01")
     assert (shown["case"], len(shown["cases"]), shown["versions"]) == (1, 2, {"torch": "2"})
     assert Report.from_dict(json.loads(panel.copy())["report"]) == kept
+    assert {part["baseline"] for part in shown["directions"]} == {"sdpa-dense"}
+    panel.configure(case=0, baseline="flex-cpu")
+    assert panel.results["directions"][0]["headline"]["tone"] == "faster"
     panel.configure(recorded="")
     assert panel.results == {}
     panel.close()

@@ -57,8 +57,8 @@ test("drift is nothing below half a percent and all at ten", () => {
 });
 
 test("a ratio of one round has no interval", () => {
-  assert.equal(ratioText({ median: 1.234, low: 1.234, high: 1.234, n: 1 }), "1.23×");
-  assert.equal(ratioText({ median: 1.234, low: 1.2, high: 1.3, n: 12 }), "1.23× [1.20, 1.30]");
+  assert.equal(ratioText({ median: 1.234, low: 1.234, high: 1.234, n: 1 }), "1.234×");
+  assert.equal(ratioText({ median: 1.234, low: 1.2, high: 1.3, n: 12 }), "1.234× [1.200, 1.300]");
 });
 
 test("both directions need both", () => {

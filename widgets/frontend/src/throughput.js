@@ -54,6 +54,7 @@ function render({ model, el }) {
   head.show();
   note.show();
   results.show(model.get("results"));
+  root.panel = { model, ask }; // for the browser tests and the console
   return () => {
     clearInterval(timer);
     seen.disconnect();

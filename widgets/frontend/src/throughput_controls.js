@@ -8,11 +8,18 @@ const NUMBERS = [["batch", "batch"], ["heads", "heads"], ["kv_heads", "kv heads"
 
 export function controls(model, change) {
   const body = h("aside", { class: "cms-t-controls" });
-  const state = { note: "" };
-  const render = () => keepFocus(body, () => {
+  const state = { note: "", late: false };
+  const draw = () => keepFocus(body, () => {
     const [machine, choices, plane] = ["machine", "choices", "plane"].map((name) => model.get(name));
     clear(body, contenders(machine, choices, change), shape(choices, plane, change, state), kinds(choices, change));
   });
+  // A field that is being typed into is not taken away: what came meanwhile is drawn when it is left.
+  const render = () => {
+    const held = body.getRootNode().activeElement;
+    state.late = Boolean(body.contains(held) && held.dataset.shown !== undefined && held.value !== held.dataset.shown);
+    if (!state.late) draw();
+  };
+  body.addEventListener("focusout", () => state.late && setTimeout(render));
   return { element: body, render };
 }
 
@@ -52,14 +59,19 @@ function shape(choices, plane, change, state) {
   const note = h("span", { class: "cms-field-note", role: "alert" }, state.note);
   const fields = NUMBERS.map(([key, label]) => {
     const all = key === "tokens";
-    const input = h("input", { class: "cms-input", inputmode: "numeric", "data-field": key, value: all && choices.tokens === null ? "all" : `${choices[key]}`,
-      title: all ? `The Studio has ${whole(plane.q_len)} queries; "all", or only the first so many` : null, onchange() {
-        const value = parseCount(input.value);
-        const bad = value === undefined || (value === null ? !all : value < 1);
-        state.note = bad ? `${label}: "${input.value}" is no number above 0` : "";
-        note.textContent = state.note;
-        if (!bad) change(key === "heads" && choices.kv_heads === choices.heads ? { heads: value, kv_heads: value } : { [key]: value });
-      } });
+    const shown = all && choices.tokens === null ? "all" : `${choices[key]}`;
+    const input = h("input", { class: "cms-input", inputmode: "numeric", "data-field": key, "data-shown": shown, value: shown,
+      onkeydown: (event) => event.key === "Enter" && commit(), onchange: () => commit(),
+      title: all ? `The Studio has ${whole(plane.q_len)} queries; "all", or only the first so many` : null });
+    const commit = () => {
+      if (input.value === input.dataset.shown) return;
+      input.dataset.shown = input.value; // typed to its end
+      const value = parseCount(input.value);
+      const bad = value === undefined || (value === null ? !all : value < 1);
+      state.note = bad ? `${label}: "${input.value}" is no number above 0` : "";
+      note.textContent = state.note;
+      if (!bad) change(key === "heads" && choices.kv_heads === choices.heads ? { heads: value, kv_heads: value } : { [key]: value });
+    };
     return h("label", { class: "cms-field" }, h("span", {}, label), input);
   });
   const measured = plane.tokens && plane.tokens < plane.q_len ? `Measures the first ${whole(plane.tokens)} of ${whole(plane.q_len)} tokens.` : "";

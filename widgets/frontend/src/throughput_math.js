@@ -60,8 +60,8 @@ export function strength(drift) {
 
 /** Words for a ratio to the baseline: what was found, how sure. */
 export function ratioText(ratio) {
-  const sure = ratio.n < 2 ? "" : ` [${significant(ratio.low)}, ${significant(ratio.high)}]`;
-  return `${significant(ratio.median)}×${sure}`;
+  const text = (value) => value.toFixed(value < 10 ? 3 : 1);
+  return ratio.n < 2 ? `${text(ratio.median)}×` : `${text(ratio.median)}× [${text(ratio.low)}, ${text(ratio.high)}]`;
 }
 
 /** Why a contender can't run on a device in a direction ("both" needs both); "" if nothing speaks against it. */
