@@ -41,7 +41,8 @@ def executed(notebook: Path, cell_limit_s: int = 300) -> Path:
     if kept.exists():
         return kept
     # Figures refer to one copy of the plotting library instead of carrying megabytes of it each.
-    os.environ["PLOTLY_RENDERER"] = "notebook_connected"
+    # Progress bars are for those who wait.
+    os.environ |= {"PLOTLY_RENDERER": "notebook_connected", "TQDM_DISABLE": "1"}
     node = nbformat.read(notebook, as_version=4)
     began = time.perf_counter()
     NotebookClient(
