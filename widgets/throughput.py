@@ -274,8 +274,8 @@ class Throughput(anywidget.AnyWidget):
                 if newest is not None:
                     self._report = Report.from_dict(newest)
                     doing, progress = self._report.doing, self._report.progress
-                    self.status = {"state": RUNNING, "doing": doing, "progress": progress}
                     self._show()
+                    self.status = {"state": RUNNING, "doing": doing, "progress": progress}
                 end = events[-1] if events and events[-1]["event"] in LAST else None
                 if end is not None:
                     self._end(end)
@@ -404,4 +404,4 @@ _recorded = functools.cache(Report.recorded)
 def _about(name: str) -> dict[str, str]:
     """A recorded report in one line, for a list."""
     report = _recorded(name)
-    return {"name": name, "label": f"{report.device.get('name', 'device')}, {report.created[:10]} ({name})"}
+    return {"name": name, "label": f"{name} ({report.device.get('name', 'a device')})"}

@@ -444,7 +444,7 @@ def test_recorded_results_are_marked_as_such(worker: ScriptedWorker, monkeypatch
     monkeypatch.setattr(throughput, "recorded_names", lambda: ["h200"])
     monkeypatch.setattr(throughput, "_recorded", lambda name: kept)
     panel = Throughput(cm.causal(), 4096, worker=worker)
-    assert panel.recorded == [{"name": "h200", "label": "NVIDIA H200, 2026-12-01 (h200)"}]
+    assert panel.recorded == [{"name": "h200", "label": "h200 (NVIDIA H200)"}]
     panel.configure(recorded="h200", case=1)
     shown = panel.results
     assert (shown["recorded"], shown["device"]["name"], shown["created"][:10]) == ("h200", "NVIDIA H200", "2026-12-01")

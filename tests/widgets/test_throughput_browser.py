@@ -76,6 +76,8 @@ def test_measure_refuse_stop_and_copy(desk: Desk) -> None:
     box.locator("[data-field=tokens]").press("Enter")
     assert '"many" is no number above 0' in box.inner_text()
     box.locator("[data-field=tokens]").fill("512")
+    box.locator("[data-field=tokens]").press("Enter")
+    assert "is no number" not in box.inner_text()
 
     box.get_by_role("button", name="Start").click()
     until(desk, "get('status').state === 'running'")

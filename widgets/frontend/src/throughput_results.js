@@ -99,7 +99,7 @@ function row(entry, { factor, unit, most, baseline }) {
     h("td", { title: `quartiles ${duration(summary.ms[0])} – ${duration(summary.ms[2])}, ${summary.n} rounds` }, duration(summary.ms[1])),
     h("td", {}, summary.floors === null ? "–" : `${significant(summary.floors)}×`),
     h("td", {}, entry.name === baseline ? h("span", { class: "cms-hint" }, "baseline") : ratio ? [ratioText(ratio), h("small", { class: `cms-t-word cms-t-word-${ratio.verdict.split(" ")[0]}` }, ratio.verdict)] : "–"),
-    h("td", { title: `first in this process ${duration(entry.startup_ms)}; host ${duration(entry.host_ms)} a call` }, duration(entry.cold_ms), h("small", {}, `${duration(entry.plan_ms)} + ${duration(entry.first_ms)}`)),
+    h("td", { title: `first in this process ${duration(entry.startup_ms)}; host ${duration(entry.host_ms)} a call` }, duration(entry.cold_ms ?? entry.first_ms), h("small", {}, entry.plan_ms === null ? "first call" : `${duration(entry.plan_ms)} + ${duration(entry.first_ms)}`)),
     h("td", {}, oracle(check)));
 }
 
