@@ -30,6 +30,7 @@ def beside(name: str) -> ModuleType:
     return module
 
 
+@event_priority(100)  # before the plugin that looks for the package there
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
     """Lay the package out as it is installed, so that the API pages find all of it."""
     package = ROOT / "build" / "api" / "cmask_lab"

@@ -96,3 +96,10 @@ def test_the_gallery_has_every_mask(site: Path) -> None:
     text = (site / "gallery.html").read_text()
     for name in cm.gallery.names():
         assert f"&#39;{name}&#39;" in text or f"'{name}'" in text, name
+
+
+def test_examples_are_shown_as_code(site: Path) -> None:
+    """A prompt that is not inside a block of code would become a quotation."""
+    text = (site / "api.html").read_text()
+    assert "<blockquote>" not in text
+    assert text.count('class="gp"') > 50
