@@ -44,6 +44,7 @@ TABLE_STYLE = """
 .cmask-table th,.cmask-table td{padding:4px 10px;text-align:right;border-bottom:1px solid var(--rule,#d9dde3)}
 .cmask-table th:first-child,.cmask-table td:first-child,.cmask-notes td:last-child{text-align:left}
 .cmask-notes td:last-child{white-space:normal;min-width:160px}
+.cmask-notes td:nth-last-child(3){white-space:normal;min-width:150px}
 .cmask-remark,.cmask-machine{font-size:12.5px;opacity:.75;margin:2px 0}
 """
 
@@ -81,20 +82,32 @@ def fragment(report: Report, charts: bool = True) -> str:
 
 
 def _headline(report: Report) -> str:
-    """One number a baseline: the geometric mean of how many times faster ours is, over masks and directions."""
+    """One number a baseline: the geometric mean of how many times faster ours is, over masks and directions.
+
+    A comparison that was spoiled, or had too few rounds, makes no headline.
+    """
+    comparisons = [
+        comparison
+        for case in report.cases
+        for direction in case.directions
+        for comparison in case.comparisons(direction, baselines_only=True)
+    ]
+    trusted = [c for c in comparisons if not c.doubt]
     found: dict[str, list[float]] = {}
-    spoiled = 0
-    for case in report.cases:
-        for direction in case.directions:
-            for comparison in case.comparisons(direction, baselines_only=True):
-                found.setdefault(comparison.baseline, []).append(comparison.ratio.median)
-                spoiled += bool(comparison.spoiled)
+    for comparison in trusted:
+        found.setdefault(comparison.baseline, []).append(comparison.ratio.median)
     cards = [
         f"<div class='figure'><b>{exp(sum(map(log, ratios)) / len(ratios)):.2f}×</b>"
         f"<span>against {escape(name)}, geometric mean of {len(ratios)}</span></div>"
         for name, ratios in found.items()
     ]
-    warning = f"<p style='color:var(--warn)'>{spoiled} comparisons were spoiled; see below.</p>" if spoiled else ""
+    left_out = len(comparisons) - len(trusted)
+    warning = (
+        f"<p style='color:var(--warn)'>{left_out} of {len(comparisons)} comparisons count for no headline: spoiled, or "
+        "too few rounds; see below.</p>"
+        if left_out
+        else ""
+    )
     return f"<div class='figures'>{''.join(cards)}</div>{warning}"
 
 

@@ -135,6 +135,11 @@ class Comparison:
         """ "faster", "slower" or "too close to call"; or, where the run was disturbed, "spoiled" and by what."""
         return f"spoiled: {', '.join(self.spoiled)}" if self.spoiled else self.ratio.verdict
 
+    @property
+    def doubt(self) -> str:
+        """Why no mean may count it, in a word or two: "spoiled", "too few rounds" or ""."""
+        return "spoiled" if self.spoiled else statistics.UNKNOWN if self.ratio.verdict == statistics.UNKNOWN else ""
+
 
 @dataclass(frozen=True)
 class Case:

@@ -85,7 +85,8 @@ def case_rows(case: Case, direction: str) -> tuple[list[str], list[list[str]]]:
 def summary_rows(report: Report, direction: str) -> tuple[list[str], list[list[str]]]:
     """For every mask the median time of each of ours and its ratio to each baseline.
 
-    The last row holds the geometric mean of each column, over the contenders that lead.
+    The last row holds the geometric mean of each column, over the contenders that lead; a ratio that was spoiled or
+    had too few rounds says so and is not in the mean.
     """
     found = [
         (case, name, {c.baseline: c for c in case.comparisons(direction, name, baselines_only=True)})
@@ -100,11 +101,17 @@ def summary_rows(report: Report, direction: str) -> tuple[list[str], list[list[s
         assert summary is not None, "only what was timed is listed"
         variant = "" if name == case.ours_timed(direction)[0] else f" ({name})"
         times = [_ms(summary.median), _ms(lowest) if lowest else ""]
-        rows.append([case.title + variant, f"{case.q_len:,}", *times, *(_ratio(against.get(r)) for r in rivals)])
+        rows.append(
+            [case.title + variant, f"{case.q_len:,}", *times, *(_ratio(against.get(r), doubt=True) for r in rivals)]
+        )
     leading = [against for case, name, against in found if name == case.ours_timed(direction)[0]]
     if len(leading) > 1:
-        means = [_mean([against[r].ratio.median for against in leading if r in against]) for r in rivals]
-        rows.append(["geometric mean", "", "", "", *means])
+        means = [
+            _mean([against[r].ratio.median for against in leading if r in against and not against[r].doubt])
+            for r in rivals
+        ]
+        if any(means):
+            rows.append(["geometric mean", "", "", "", *means])
     return ["mask", "tokens", "ours, ms", "floor, ms", *rivals], rows
 
 
@@ -115,8 +122,8 @@ def remarks(case: Case, direction: str) -> list[str]:
         return []
     checked = [e for e in case.entries if e.direction == direction and e.check and e.check.passed]
     lines = [
-        f"{loop.rounds} interleaved rounds after {loop.warmup_rounds} of warm-up ({loop.warmup_ms:.0f} ms), "
-        f"{loop.buffers} input sets in turn; stopped: {loop.stopped or 'not yet'}."
+        f"{loop.rounds} interleaved round{'' if loop.rounds == 1 else 's'} after {loop.warmup_rounds} of warm-up "
+        f"({loop.warmup_ms:.0f} ms), {loop.buffers} input sets in turn; stopped: {loop.stopped or 'not yet'}."
     ]
     if checked and checked[0].check:
         lines.append(
@@ -159,11 +166,12 @@ def _cold(entry: Entry) -> str:
     return f"{_long(entry.cold_ms)} ({_long(entry.plan_ms)} + {_long(entry.first_ms)})"
 
 
-def _ratio(comparison: Comparison | None) -> str:
+def _ratio(comparison: Comparison | None, doubt: bool = False) -> str:
     if comparison is None:
         return ""
     r = comparison.ratio
-    return f"{r.median:.2f}× [{r.low:.2f}, {r.high:.2f}]"
+    tail = f" {comparison.doubt}" if doubt and comparison.doubt else ""
+    return f"{r.median:.2f}× [{r.low:.2f}, {r.high:.2f}]{tail}"
 
 
 def machine(report: Report) -> str:

@@ -149,6 +149,23 @@ def test_slow_devices_are_told_in_gflops() -> None:
     assert "TFLOP/s" not in report(slow).table()
 
 
+def test_a_doubtful_ratio_counts_for_no_mean_and_no_headline() -> None:
+    sound, brief = case(), case("window")
+    brief = replace(brief, entries=tuple(replace(e, samples_ms=e.samples_ms[:2]) for e in brief.entries))
+    disturbed = case("hstu", conditions=replace(STEADY, spoiled=("2 other processes on the GPU",)))
+    found = report(sound, brief, disturbed)
+    _, rows = tables.summary_rows(found, "forward")
+    cells = {row[0]: row[-1] for row in rows}
+    assert cells["geometric mean"] == "1.50× (of 1)"
+    assert not cells["causal mask"].endswith("rounds")
+    assert cells["window mask"].endswith("] too few rounds")
+    assert cells["hstu mask"].endswith("] spoiled")
+    page = html.page(found)
+    assert "geometric mean of 1<" in page
+    assert "2 of 3 comparisons count for no headline" in page
+    assert "class='figure'" not in html.page(report(disturbed))
+
+
 def test_all_masks_stand_in_one_table_with_their_geometric_mean() -> None:
     second = case("window", entries=(entry("cmask", 1.0), entry("cmask+silu", 2.0), entry("flex-fa4", 6.0)))
     header, rows = tables.summary_rows(report(case(), second), "forward")
