@@ -133,6 +133,6 @@ def _answer(target: Target, mask: Mask, plane: Plane | str) -> Answer:
 
 
 def _target(name: str) -> Target:
-    if name not in TARGETS:
+    if not isinstance(name, str) or name not in TARGETS:
         raise ValueError(f"export: target {name!r} is unknown; targets are {', '.join(TARGETS)}")
     return TARGETS[name]

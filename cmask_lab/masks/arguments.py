@@ -38,6 +38,15 @@ def optional_integer(value: Any, what: str, *, least: int = 0) -> int | None:
     return None if value is None else integer(value, what, least=least)
 
 
+def listed(value: Any) -> bool:
+    """Whether ``value`` has items to go through, and is no text; an array without axes says so only when asked.
+
+    >>> listed([1, 2]), listed("12"), listed(np.array(3))
+    (True, False, False)
+    """
+    return isinstance(value, Iterable) and not isinstance(value, str | bytes) and getattr(value, "ndim", 1) != 0
+
+
 def pair(value: Any, what: str) -> tuple[int, int]:
     """A half-open range ``(start, stop)`` with ``0 <= start <= stop``.
 
@@ -45,7 +54,7 @@ def pair(value: Any, what: str) -> tuple[int, int]:
     Traceback (most recent call last):
     ValueError: rect: q is (5, 2); a range [start, stop) needs start <= stop
     """
-    parts = tuple(value) if isinstance(value, Iterable) and not isinstance(value, str | bytes) else ()
+    parts = tuple(value) if listed(value) else ()
     if len(parts) != 2:
         raise TypeError(f"{what} is {value!r}; it must be a pair (start, stop)")
     start, stop = integer(parts[0], f"{what} start"), integer(parts[1], f"{what} stop")

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from cmask_lab.compiler.intervals import IntervalTable
+from cmask_lab.masks.arguments import listed
 from cmask_lab.masks.mask import (
     Bounds,
     Extent,
@@ -298,7 +299,7 @@ def per_batch(masks: Iterable[Mask]) -> PerBatch:
 
 
 def _masks(masks: Any, where: str) -> tuple[Mask, ...]:
-    items = tuple(masks) if isinstance(masks, Iterable) else (masks,)
+    items = tuple(masks) if listed(masks) else (masks,)
     for n, mask in enumerate(items):
         if not isinstance(mask, Mask):
             raise TypeError(f"{where}: entry {n} is {mask!r}; every entry must be a mask")

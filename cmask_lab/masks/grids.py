@@ -18,7 +18,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from cmask_lab.compiler.intervals import Int64s, IntervalTable, ragged_range
-from cmask_lab.masks.arguments import integer
+from cmask_lab.masks.arguments import integer, listed
 from cmask_lab.masks.mask import Bounds, Extent, Mask, Support, Window, clipped
 
 AXES = {2: ("y", "x"), 3: ("t", "y", "x")}
@@ -385,7 +385,7 @@ class Grid:
         """
         sizes = self._each(size, "neighborhood", "size", least=1)
         dilations = self._each(dilation, "neighborhood", "dilation", least=1)
-        flags = tuple(causal) if isinstance(causal, Iterable) else (causal,) * len(self.shape)
+        flags = tuple(causal) if listed(causal) else (causal,) * len(self.shape)
         for n, flag in enumerate(flags):
             if not isinstance(flag, bool | np.bool_):
                 raise TypeError(f"neighborhood: causal {n} is {flag!r}; it must be True or False")
@@ -411,7 +411,7 @@ class Grid:
                [0, 1, 0, 1]])
         """
         every = range(len(self.shape))
-        chosen = every if axes is None else axes if isinstance(axes, Iterable) else [axes]
+        chosen = every if axes is None else axes if listed(axes) else [axes]
         numbers = sorted({integer(axis, "axial: axis", most=every[-1]) for axis in chosen})
         if not numbers:
             raise ValueError("axial: the list of axes is empty; give at least one")
@@ -432,7 +432,7 @@ class Grid:
 
     def _each(self, values: Any, where: str, item: str, least: int) -> tuple[int, ...]:
         """One integer for each axis, from one for all or one each."""
-        given = list(values) if isinstance(values, Iterable) else [values]
+        given = list(values) if listed(values) else [values]
         numbers = tuple(integer(value, f"{where}: {item} {n}", least=least) for n, value in enumerate(given))
         if len(numbers) == 1:
             numbers *= len(self.shape)

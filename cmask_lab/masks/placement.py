@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from cmask_lab.compiler.intervals import Int64s, IntervalTable
-from cmask_lab.masks.arguments import integer, integers, pair
+from cmask_lab.masks.arguments import integer, integers, listed, pair
 from cmask_lab.masks.mask import (
     Bounds,
     Extent,
@@ -268,7 +268,7 @@ def repeat(sizes: ArrayLike, masks: Mask | Iterable[Mask]) -> Repeat | RepeatEac
     integer(array.sum(), "repeat: the sum of the sizes")
     if isinstance(masks, Mask):
         return Repeat(array, masks)
-    if not isinstance(masks, Iterable):
+    if not listed(masks):
         raise TypeError(f"repeat: masks is {masks!r}; it must be a mask or a list of masks")
     each = tuple(masks)
     for n, mask in enumerate(each):

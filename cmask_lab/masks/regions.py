@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from cmask_lab.compiler.intervals import Int64s, IntervalTable, ragged_range
-from cmask_lab.masks.arguments import integer, optional_integer, pair
+from cmask_lab.masks.arguments import integer, listed, optional_integer, pair
 from cmask_lab.masks.mask import OPEN, Bounds, Extent, Mask, Support, Window, abbreviated, clipped
 
 Range = tuple[int, int]
@@ -417,7 +417,7 @@ def global_tokens(ranges: Iterable[Range]) -> GlobalTokens:
            [1, 1, 1],
            [0, 1, 0]])
     """
-    if not isinstance(ranges, Iterable) or isinstance(ranges, str | bytes):
+    if not listed(ranges):
         raise TypeError(f"global_tokens: ranges is {ranges!r}; it must be a list of pairs (start, stop)")
     items = list(ranges)
     if not items:

@@ -52,6 +52,8 @@ def test_lengths_come_from_the_mask():
 def test_refusals():
     with pytest.raises(ValueError, match="target 'fleks' is unknown; targets are python, json, flex"):
         export(cm.causal(), "fleks")
+    with pytest.raises(ValueError, match=r"target \['json'\] is unknown; targets are python, json, flex"):
+        export(cm.causal(), ["json"])
     with pytest.raises(ValueError, match="the mask was made for 8 keys and does not fit kv_len 4"):
         export(cm.documents([8]), "dense", q_len=4)
     with pytest.raises(TypeError, match="json has no option 'chip'; it has none"):

@@ -35,6 +35,15 @@ REFUSED: list[tuple[Callable[[], Any], type[Exception], str]] = [
     (lambda: cm.rect(k=(-1, 2)), ValueError, "rect: k start is -1; it must be at least 0"),
     (lambda: cm.rect(q=4), TypeError, "rect: q is 4; it must be a pair (start, stop)"),
     (lambda: cm.rect(q=(1, 2, 3)), TypeError, "rect: q is (1, 2, 3); it must be a pair (start, stop)"),
+    (lambda: cm.rect(q=np.array(3)), TypeError, "rect: q is array(3); it must be a pair (start, stop)"),
+    (lambda: cm.full().at(q=(0, 1), k=np.array(3)), TypeError, "at: k is array(3); it must be a pair (start, stop)"),
+    (lambda: cm.repeat([2], np.array(3)), TypeError, "repeat: masks is array(3); it must be a mask or a list of masks"),
+    (lambda: cm.per_head(np.array(3)), TypeError, "per_head: entry 0 is array(3); every entry must be a mask"),
+    (
+        lambda: cm.global_tokens(np.array(3)),
+        TypeError,
+        "global_tokens: ranges is array(3); it must be a list of pairs (start, stop)",
+    ),
     (lambda: cm.rect(q="ab"), TypeError, "rect: q is 'ab'; it must be a pair (start, stop)"),
     (lambda: cm.rect(q=(0, 2.0)), TypeError, "rect: q stop is 2.0; it must be an integer"),
     (
@@ -259,7 +268,7 @@ REFUSED: list[tuple[Callable[[], Any], type[Exception], str]] = [
         TypeError,
         "per_head: entry 1 is 3; every entry must be a mask",
     ),
-    (lambda: cm.per_batch("causal"), TypeError, "per_batch: entry 0 is 'c'; every entry must be a mask"),
+    (lambda: cm.per_batch("causal"), TypeError, "per_batch: entry 0 is 'causal'; every entry must be a mask"),
     (lambda: cm.per_batch(7), TypeError, "per_batch: entry 0 is 7; every entry must be a mask"),
     (
         lambda: cm.per_batch([cm.per_head([cm.causal()]), cm.per_head([cm.causal(), cm.full()])]),
