@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import operator
 import time
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, SupportsIndex
 
 import numpy as np
 
@@ -93,6 +94,10 @@ class CompiledMask:
     device: str | None = None
     _on_device: dict[str, CompiledMask] = field(default_factory=dict, repr=False)
     _host: CompiledMask | None = field(default=None, repr=False)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What a copy or another process gets: the fields, nothing remembered; its devices may not exist there."""
+        return {each.name: getattr(self, each.name) for each in fields(self)} | {"_on_device": {}}
 
     @property
     def batch(self) -> int | None:
@@ -285,7 +290,11 @@ def _length(name: str, value: int) -> int:
 def _tile(tile: tuple[int, int] | int | None) -> tuple[int, int] | None:
     if tile is None:
         return None
-    sides = (tile, tile) if isinstance(tile, int) else tuple(tile)
+    sides: tuple[Any, ...] = ()
+    if isinstance(tile, Sequence):
+        sides = tuple(tile)
+    elif isinstance(tile, SupportsIndex) and getattr(tile, "ndim", 0) == 0:
+        sides = (tile, tile)
     if len(sides) != 2 or any(side not in TILE_SIZES for side in sides):
         raise ValueError(f"compile: tile is {tile!r}; give (q_tile, kv_tile) with sides from {TILE_SIZES}, or one side")
     return int(sides[0]), int(sides[1])

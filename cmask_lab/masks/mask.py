@@ -266,6 +266,17 @@ class Mask:
         object.__setattr__(other, "name", name)
         return other
 
+    def __getstate__(self) -> dict[str, Any]:
+        """What a copy or another process gets: the meaning and the name, nothing remembered; a hash differs there."""
+        state = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        return state if self.name is None else {**state, "name": self.name}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        for value in state.values():
+            if isinstance(value, np.ndarray):
+                value.flags.writeable = False
+        self.__dict__.update(state)
+
     def __repr__(self) -> str:
         if self.name is None:
             return self._code()

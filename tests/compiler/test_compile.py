@@ -1,6 +1,8 @@
 """The compiled mask: windows onto the plane, tiles, distinct masks, token orders, devices, and what is refused."""
 
+import copy
 import dataclasses
+import pickle
 
 import numpy as np
 import pytest
@@ -156,7 +158,9 @@ def test_bad_arguments_are_named(arguments, error, message):
         cm.compile(*arguments)
 
 
-@pytest.mark.parametrize("tile", [100, (128, 48), (128,), 0, (512, 128)])
+@pytest.mark.parametrize(
+    "tile", [100, (128, 48), (128,), 0, (512, 128), True, 64.0, float("nan"), "64", np.array(48), {64: 64}]
+)
 def test_unknown_tiles_are_refused_with_the_ones_there_are(tile):
     with pytest.raises(ValueError, match=r"with sides from \(32, 64, 128, 256\)"):
         cm.compile(cm.causal(), 8, tile=tile)
@@ -170,3 +174,18 @@ def test_a_million_tokens_of_documents_compile_in_proportion_to_the_intervals():
     stats = cm.compile(cm.documents(lengths) & cm.causal(), 1 << 20, tile=128).stats
     assert stats.intervals == 1 << 20
     assert stats.visible_pairs == (lengths * (lengths + 1) // 2).sum()
+
+
+def test_a_tile_side_may_be_any_integer():
+    assert cm.compile(cm.causal(), 8, tile=np.int64(64)).tile == (64, 64)  # type: ignore[arg-type]
+
+
+def test_copies_start_without_what_was_remembered():
+    """A copy for another process must not bring tensors of devices that may not be there."""
+    torch = pytest.importorskip("torch")
+    compiled = cm.compile(cm.causal(), 40, tile=32)
+    compiled.to("meta")
+    for twin in (pickle.loads(pickle.dumps(compiled)), copy.copy(compiled), copy.deepcopy(compiled)):
+        assert not twin._on_device
+        assert twin.stats == compiled.stats
+        assert twin.to(torch.device("cpu")).descriptor.buffer.device.type == "cpu"

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import json
+import pickle
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -197,3 +201,25 @@ def test_a_spec_holds_json_types_only() -> None:
     for mask, _ in CASES.values():
         text = json.dumps(mask.spec(), allow_nan=False)
         assert json.loads(text) == mask.spec()
+
+
+def test_a_mask_from_another_process_equals_one_made_here() -> None:
+    """A hash holds in one process alone, so a mask must not travel with the one it was asked for there."""
+    mask = cm.documents([3, 5]) & cm.grid(2, 4).disk(2).named("image")
+    program = (
+        "import pickle, sys, cmask_lab as cm\n"
+        "mask = cm.documents([3, 5]) & cm.grid(2, 4).disk(2).named('image')\n"
+        "hash(mask)\n"
+        "sys.stdout.buffer.write(pickle.dumps(mask))"
+    )
+    there = pickle.loads(subprocess.run([sys.executable, "-c", program], capture_output=True, check=True).stdout)
+    assert there == mask
+    assert hash(there) == hash(mask)
+    assert repr(there) == repr(mask)
+
+
+def test_a_copied_mask_cannot_be_changed() -> None:
+    mask = cm.documents([3, 5])
+    for twin in (pickle.loads(pickle.dumps(mask)), copy.deepcopy(mask)):
+        with pytest.raises(ValueError, match="read-only"):
+            twin.lengths[0] = 4
