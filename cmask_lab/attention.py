@@ -12,11 +12,15 @@ import math
 import numbers
 
 import torch
+from torch.autograd import forward_ad
 
 from cmask_lab.compiler.compile import CompiledMask
 from cmask_lab.kernels import held_masks, operator
-from cmask_lab.kernels.registry import ACTIVATIONS, Choice, Options
+from cmask_lab.kernels.registry import ACTIVATIONS, Choice, Options, names
 from cmask_lab.masks.mask import Mask
+
+FLOAT32 = torch.finfo(torch.float32)
+"""Kernels compute in float32: a factor beyond its range would be infinite or 0 there."""
 
 DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
@@ -59,7 +63,7 @@ def attention(
         backend: "auto", or one of ``cmask_lab.kernels.registry.names()``.
         softcap: scores become ``softcap · tanh(score / softcap)``.
         sinks: ``(H,)``, for every head one more logit in the sum of each row, without a value; differentiable.
-            Softmax only.
+            -inf is no sink. Softmax only.
         normalizer: the divisor of "silu", which needs it (HSTU: the longest sequence).
         deterministic: equal results bit for bit from run to run, gradients included.
 
@@ -75,7 +79,7 @@ def attention(
     >>> out.shape, lse[0, 0].exp().round().tolist()
     (torch.Size([1, 2, 5, 16]), [1.0, 2.0, 3.0, 4.0, 5.0])
     """
-    factors = _checked(q, k, v, scale, activation, return_lse, softcap, sinks, normalizer)
+    factors = _checked(q, k, v, backend, scale, activation, return_lse, softcap, sinks, normalizer)
     out, lse = torch.ops.cmask_lab.attention.default(
         q, k, v, sinks, _number(mask), backend, activation, *factors, _needs_grad(q, k, v, sinks), bool(deterministic)
     )
@@ -109,7 +113,7 @@ def choose_backend(
         raise TypeError(f"attention: {sorted(unknown)} are no arguments; there are {sorted(named)}")
     named |= options
     activation, sinks, deterministic = named["activation"], named["sinks"], bool(named.pop("deterministic"))
-    scale, softcap, normalizer = _checked(q, k, v, **named)
+    scale, softcap, normalizer = _checked(q, k, v, backend, **named)
     compiled = held_masks.held(_number(mask)).compiled(q.shape[2], k.shape[2])
     checked = Options(scale, activation, softcap, sinks, normalizer, deterministic)
     return operator.choose_backend(q, k, v, compiled, checked, backend, _needs_grad(q, k, v, sinks))
@@ -148,6 +152,7 @@ def _checked(
     q: torch.Tensor,
     k: torch.Tensor,
     v: torch.Tensor,
+    backend: str,
     scale: float | None,
     activation: str,
     return_lse: bool,
@@ -157,6 +162,8 @@ def _checked(
 ) -> tuple[float, float, float]:
     """scale, softcap (0.0: none) and normalizer (1.0: none); an error for whatever does not fit."""
     _check_tensors(q, k, v)
+    if not isinstance(backend, str):
+        raise TypeError(f"attention: backend is {backend!r}; give 'auto' or one of {', '.join(map(repr, names()))}")
     if activation not in ACTIVATIONS:
         raise ValueError(f"attention: activation is {activation!r}; give one of {', '.join(map(repr, ACTIVATIONS))}")
     scale = 1 / math.sqrt(q.shape[3]) if scale is None else _finite("scale", scale)
@@ -177,13 +184,32 @@ def _checked(
             raise ValueError("attention: sinks are logits of a softmax; 'silu' takes none")
     if sinks is not None:
         _check_sinks(sinks, q)
+    if not torch.compiler.is_dynamo_compiling():
+        _check_no_forward_derivative(q, k, v, sinks)
     return scale, cap, divisor
+
+
+def _check_no_forward_derivative(*tensors: torch.Tensor | None) -> None:
+    """An operator without a rule for them drops tangents silently: the derivative would be 0."""
+    if forward_ad._current_level < 0:
+        return
+    if any(tensor is not None and forward_ad.unpack_dual(tensor).tangent is not None for tensor in tensors):
+        raise NotImplementedError(
+            "attention: q, k, v or sinks carry a tangent (jvp, forward mode), for which there is no rule; take "
+            "derivatives backward: torch.autograd.grad or backward()"
+        )
 
 
 def _check_tensors(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> None:
     for name, tensor in (("q", q), ("k", k), ("v", v)):
         if not isinstance(tensor, torch.Tensor):
             raise TypeError(f"attention: {name} is {type(tensor).__name__}; give a torch tensor")
+        if tensor.is_nested or tensor.layout != torch.strided:
+            layout = "nested" if tensor.is_nested else str(tensor.layout).removeprefix("torch.")
+            raise TypeError(
+                f"attention: {name} is a {layout} tensor; give a dense one (sequences of several lengths: one after "
+                f"another, with cm.documents(lengths))"
+            )
         shape, dtype = tensor.shape, tensor.dtype
         if len(shape) != 4:
             raise ValueError(
@@ -227,7 +253,13 @@ def _check_sinks(sinks: torch.Tensor, q: torch.Tensor) -> None:
 def _finite(name: str, value: float, positive: bool = False) -> float:
     if isinstance(value, bool) or not isinstance(value, numbers.Real):
         raise TypeError(f"attention: {name} is {value!r}; give a number")
-    number = float(value)
+    try:
+        number = float(value)
+    except OverflowError:
+        number = math.inf
     if not math.isfinite(number) or (positive and number <= 0):
         raise ValueError(f"attention: {name} is {number}; give a finite{' positive' if positive else ''} number")
+    if abs(number) > FLOAT32.max or (positive and number < FLOAT32.tiny):
+        least = f" from {FLOAT32.tiny}" if positive else ""
+        raise ValueError(f"attention: {name} is {number}; give a number{least} up to {FLOAT32.max}, as float32 holds")
     return number

@@ -17,8 +17,7 @@ from __future__ import annotations
 import itertools
 import threading
 from collections import OrderedDict
-from collections.abc import Callable
-from weakref import WeakValueDictionary, ref
+from weakref import WeakValueDictionary
 
 from cmask_lab.compiler.compile import CompiledMask
 from cmask_lab.compiler.compile import compile as compile_mask
@@ -35,31 +34,16 @@ ATTRIBUTE = "_held_by_attention"
 
 
 class HeldMask:
-    """A mask with its number and the results of compiling it."""
+    """A mask with its number and the results of compiling it.
 
-    def __init__(self, number: int):
+    All masks of one meaning share one, so it holds the first of them itself: any of the others may outlive that one.
+    """
+
+    def __init__(self, number: int, source: Mask | CompiledMask):
         self.number = number
-        self._source: Callable[[], Mask | CompiledMask | None] = lambda: None
+        self.source = source
         self._compiled: OrderedDict[tuple[int, int], CompiledMask] = OrderedDict()
         self._lock = threading.Lock()
-
-    @property
-    def source(self) -> Mask | CompiledMask:
-        """The mask; an error if it is gone."""
-        source = self._source()
-        if source is None:
-            raise RuntimeError(
-                "attention: the mask of this call no longer exists; keep a reference to it until backward()"
-            )
-        return source
-
-    def __reduce__(self) -> tuple[type[None], tuple[()]]:
-        """A copy of the mask in another process, or a deep copy, starts without a number."""
-        return type(None), ()
-
-    def renew(self, source: Mask | CompiledMask) -> None:
-        """Stand for this mask from now on: the first one, or another of the same meaning."""
-        self._source = ref(source)
 
     def compiled(self, q_len: int, kv_len: int) -> CompiledMask:
         """The mask, compiled for these lengths.
@@ -107,8 +91,7 @@ def hold(source: Mask | CompiledMask) -> int:
     with _lock:
         held = vars(source).get(ATTRIBUTE)
         if held is None:
-            held = _recent.get(source) or HeldMask(next(_numbers))
-            held.renew(source)
+            held = _recent.get(source) or HeldMask(next(_numbers), source)
             _by_number[held.number] = held
             object.__setattr__(source, ATTRIBUTE, held)
         if next(reversed(_recent), None) is not source:

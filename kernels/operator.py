@@ -23,6 +23,9 @@ NUMBERS = (
     "bool needs_grad, bool deterministic"
 )
 
+LOWEST_SINK = -1e30
+"""Stands for a sink of -inf (a head without one) where backends compute: -inf - -inf would be NaN in an empty row."""
+
 library = torch.library.Library("cmask_lab", "DEF")
 library.define(f"attention(Tensor q, Tensor k, Tensor v, Tensor? sinks, {NUMBERS}) -> (Tensor, Tensor)")
 library.define(
@@ -33,11 +36,13 @@ library.define(
 
 def _attention(q, k, v, sinks, mask, backend, activation, scale, softcap, normalizer, needs_grad, deterministic):
     compiled = held_masks.held(mask).compiled(q.shape[2], k.shape[2])
-    options = Options(scale, activation, softcap, sinks, normalizer, deterministic)
+    options = Options(scale, activation, softcap, _finite_sinks(sinks), normalizer, deterministic)
     choice = choose_backend(q, k, v, compiled, options, backend, needs_grad)
     on_device = compiled.to(q.device)
     q, k, v = (_in_order(tensor, on_device) for tensor in (q, k, v))
     out, lse = registry.load(choice.name).forward(q, k, v, on_device, options)
+    if sinks is not None and lse is not None:
+        lse = torch.where(lse <= LOWEST_SINK / 2, float("-inf"), lse)
     lse = _no_statistics(q) if lse is None else _in_natural_order(lse, on_device)
     return _in_natural_order(out, on_device), lse
 
@@ -47,15 +52,22 @@ def _attention_backward(
     deterministic
 ):  # fmt: skip
     compiled = held_masks.held(mask).compiled(q.shape[2], k.shape[2])
-    options = Options(scale, activation, softcap, sinks, normalizer, deterministic)
+    options = Options(scale, activation, softcap, _finite_sinks(sinks), normalizer, deterministic)
     choice = choose_backend(q, k, v, compiled, options, backend, needs_grad)
     on_device = compiled.to(q.device)
     lse, grad_lse = (None, None) if activation == "silu" else (lse, grad_lse)
+    if sinks is not None and lse is not None:
+        grad_lse = None if grad_lse is None else torch.where(lse == float("-inf"), 0.0, grad_lse)
+        lse = lse.clamp_min(LOWEST_SINK)
     tensors = (grad_out, grad_lse, q, k, v, out, lse)
     grad_out, grad_lse, q, k, v, out, lse = (None if t is None else _in_order(t, on_device) for t in tensors)
-    *gradients, grad_sinks = registry.load(choice.name).backward(
-        grad_out, grad_lse, q, k, v, out, lse, on_device, options
-    )
+    backend_module = registry.load(choice.name)
+    # Only the reference is made of operations that have derivatives themselves.
+    twice = torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in (grad_out, q, k, v, sinks))
+    with torch.set_grad_enabled(twice and choice.name == "reference"):
+        *gradients, grad_sinks = backend_module.backward(grad_out, grad_lse, q, k, v, out, lse, on_device, options)
+    if twice and choice.name != "reference":
+        *gradients, grad_sinks = _without_derivatives(choice.name, *gradients, grad_sinks)
     grad_q, grad_k, grad_v = (_in_natural_order(gradient, on_device) for gradient in gradients)
     if sinks is None:
         return grad_q, grad_k, grad_v, _no_statistics(q)
@@ -64,6 +76,8 @@ def _attention_backward(
 
 library.impl("attention", _attention, "CompositeExplicitAutograd")
 library.impl("attention_backward", _attention_backward, "CompositeExplicitAutograd")
+# What it does is recorded as it is done: second derivatives, or the error of those that there are not.
+library.impl("attention_backward", torch.library.fallthrough_kernel, "Autograd")
 
 
 @torch.library.register_fake("cmask_lab::attention")
@@ -154,6 +168,21 @@ def _choice(backend: str, *problem: Any) -> Choice:
     choice = registry.choose(Problem(*problem), backend)
     log.debug("attention: backend %s", choice)
     return choice
+
+
+def _without_derivatives(backend: str, *gradients: torch.Tensor | None) -> tuple[torch.Tensor | None, ...]:
+    """The same gradients; an error where somebody takes a derivative of them, which would silently be 0."""
+    error = torch._C._functions.DelayedError(  # type: ignore[attr-defined]
+        f"attention: backend {backend!r} has no second derivatives; use backend='reference' (dense) for those", 1
+    )
+    return tuple(None if each is None else error(each.detach().requires_grad_()) for each in gradients)
+
+
+def _finite_sinks(sinks: torch.Tensor | None) -> torch.Tensor | None:
+    """The sinks as backends get them, float32 or float64."""
+    if sinks is None:
+        return None
+    return sinks.to(statistics_dtype(sinks.dtype)).clamp_min(LOWEST_SINK)
 
 
 def _no_statistics(q: torch.Tensor) -> torch.Tensor:

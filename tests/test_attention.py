@@ -210,6 +210,50 @@ def test_equal_masks_are_compiled_once():
     assert held_masks.held(number).compiled(60, 60) is before
 
 
+def test_a_mask_outlives_its_equals():
+    """Two equal masks share a number; when one of them is gone, the other still works, forward and backward."""
+    data = inputs(cm.compile(MASK, 60))
+    first, q = cm.window(28, 3), data.q.clone().requires_grad_()
+    out = attention(q, data.k, data.v, first)
+    attention(data.q, data.k, data.v, cm.window(28, 3))
+    held_masks._recent.clear()
+    gc.collect()
+    out.sum().backward()
+    assert torch.equal(attention(data.q, data.k, data.v, first), out.detach())
+    renamed = cm.documents([70])
+    with pytest.raises(ValueError, match="70"):
+        attention(data.q, data.k, data.v, renamed)  # known by a number, compiled for nothing
+    renamed = renamed.named("one")
+    held_masks._recent.clear()
+    gc.collect()
+    longer = torch.zeros(1, 1, 70, 16)
+    assert attention(longer, longer, longer, renamed).shape == longer.shape
+
+
+@pytest.mark.parametrize("backend", ["cpu", "reference"])
+@pytest.mark.parametrize("value_dim", [16, 8])
+def test_a_sink_of_minus_infinity_is_no_sink(backend, value_dim):
+    """Also in a row that sees nothing: its log-sum-exp is -inf, its output and all gradients are 0."""
+    torch.manual_seed(0)
+    q, k = torch.randn(2, 1, 2, 40, 16, requires_grad=True)
+    v = torch.randn(1, 2, 40, value_dim, requires_grad=True)
+    sinks = torch.tensor([float("-inf"), 0.5], requires_grad=True)
+    mask = cm.causal() - cm.rect(q=(3, 9))
+    out, lse = attention(q, k, v, mask, sinks=sinks, return_lse=True, backend=backend)
+    bare, bare_lse = attention(q, k, v, mask, return_lse=True, backend=backend)
+    torch.testing.assert_close(out[:, 0], bare[:, 0])
+    torch.testing.assert_close(lse[:, 0], bare_lse[:, 0])
+    assert (lse[0, 0, 3:9] == float("-inf")).all()
+    assert torch.equal(lse[0, 1, 3:9], torch.full((6,), 0.5))
+    with_sinks = torch.autograd.grad(out.sum() + lse.exp().sum(), [q, k, v, sinks])
+    without = torch.autograd.grad(bare.sum() + bare_lse.exp().sum(), [q, k, v])
+    for a, b in zip(with_sinks, without, strict=False):
+        assert torch.isfinite(a).all()
+        torch.testing.assert_close(a[:, 0], b[:, 0])
+    assert with_sinks[3][0] == 0
+    assert torch.isfinite(with_sinks[3][1])
+
+
 def zeros(*shape, dtype=torch.float32, device="cpu"):
     return torch.zeros(shape, dtype=dtype, device=device)
 
@@ -249,12 +293,45 @@ K = zeros(2, 2, 60, 16)
         ((Q, K, K, MASK), {"sinks": zeros(2)}, ValueError, r"sinks have shape \(2,\); give one logit a head, \(4,\)"),
         ((Q, K, K, MASK), {"sinks": zeros(4).int()}, TypeError, "sinks are int32; give a float tensor"),
         ((Q, K, K, MASK), {"backend": "portable"}, ValueError, "'portable' can't run this: it runs on cuda tensors"),
+        ((Q.to_sparse(), K, K, MASK), {}, TypeError, "q is a sparse_coo tensor; give a dense one"),
+        ((Q, K, K, MASK), {"scale": 10**400}, ValueError, "scale is inf; give a finite number"),
+        ((Q, K, K, MASK), {"scale": 1e39}, ValueError, r"scale is 1e\+39; give a number up to 3.4028\d+e\+38"),
+        ((Q, K, K, MASK), {"softcap": 1e300}, ValueError, r"softcap is 1e\+300; give a number from 1.1\d+e-38 up"),
+        ((Q, K, K, MASK), {"softcap": 1e-50}, ValueError, "softcap is 1e-50; give a number from 1.1"),
+        ((Q, K, K, MASK), {"backend": None}, TypeError, "backend is None; give 'auto' or one of 'hopper'"),
+        ((Q, K, K, MASK), {"backend": ["cpu"]}, TypeError, r"backend is \['cpu'\]; give 'auto' or one of 'hopper'"),
         ((Q, K, K, MASK), {"backend": "fast"}, ValueError, "'fast' is not one of 'auto', 'hopper'"),
     ],
 )  # fmt: skip
 def test_bad_input(arguments, options, error, message):
     with pytest.raises(error, match=message):
         attention(*arguments, **options)
+
+
+@pytest.mark.parametrize("options", [{}, {"softcap": 2.0}, {"activation": "silu", "normalizer": 3.0}])
+def test_second_derivatives_are_right_or_an_error(options):
+    torch.manual_seed(0)
+    q = torch.randn(1, 2, 6, 4, dtype=torch.float64, requires_grad=True)
+    (first,) = torch.autograd.grad(attention(q, q, q, cm.window(2), **options).sin().sum(), q, create_graph=True)
+    with pytest.raises(RuntimeError, match="'cpu' has no second derivatives; use backend='reference'"):
+        first.sum().backward()
+    mask = cm.window(2)
+    assert torch.autograd.gradgradcheck(lambda q: attention(q, q, q, mask, backend="reference", **options), (q,))
+
+
+def test_forward_derivatives_are_refused():
+    tangents = (torch.ones_like(Q),)
+    with pytest.raises(NotImplementedError, match=r"carry a tangent .* take derivatives backward"):
+        torch.func.jvp(lambda q: attention(q, K, K, MASK), (Q,), tangents)
+    elsewhere = torch.func.jvp(lambda x: attention(Q, K, K, MASK) + x, (Q,), tangents)[1]
+    assert torch.equal(elsewhere, tangents[0])
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+def test_nested_tensors_are_refused():
+    nested = torch.nested.nested_tensor([K[0], K[1]])
+    with pytest.raises(TypeError, match="k is a nested tensor; give a dense one"):
+        attention(Q, nested, K, MASK)
 
 
 def test_one_mask_for_all_batch_entries_and_heads():
