@@ -89,10 +89,11 @@ def _compiled(each: Subject) -> str:
     compiled = cm.compile(each.mask, each.seq_len)
     spent = (time.perf_counter() - began) * 1e3
     stats = compiled.stats
+    patterns = f"{stats.patterns} pattern{'' if stats.patterns == 1 else 's'}"
     return (
         f"  {each.title}: density {stats.density:.4f}, {stats.full_tiles:,} full and {stats.partial_tiles:,} partial "
-        f"tiles of {compiled.tile[0]}×{compiled.tile[1]}, {stats.patterns} pattern{'' if stats.patterns == 1 else 's'}, "
-        f"descriptor {stats.descriptor_bytes / 1024:.1f} KB, compiled in {spent:.1f} ms\n    {_shortened(repr(each.mask))}"
+        f"tiles of {compiled.tile[0]}×{compiled.tile[1]}, {patterns}, descriptor "
+        f"{stats.descriptor_bytes / 1024:.1f} KB, compiled in {spent:.1f} ms\n    {_shortened(repr(each.mask))}"
     )
 
 
