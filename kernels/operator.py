@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from functools import lru_cache
-from typing import Any
+from typing import Any, cast
 
 import torch
 from cmask_lab.kernels import held_masks, registry
@@ -59,8 +59,8 @@ def _attention_backward(
     if sinks is not None and lse is not None:
         grad_lse = None if grad_lse is None else torch.where(lse == float("-inf"), 0.0, grad_lse)
         lse = lse.clamp_min(LOWEST_SINK)
-    tensors = (grad_out, grad_lse, q, k, v, out, lse)
-    grad_out, grad_lse, q, k, v, out, lse = (None if t is None else _in_order(t, on_device) for t in tensors)
+    grad_out, q, k, v, out = (_in_order(tensor, on_device) for tensor in (grad_out, q, k, v, out))
+    lse, grad_lse = (None if tensor is None else _in_order(tensor, on_device) for tensor in (lse, grad_lse))
     backend_module = registry.load(choice.name)
     # Only the reference is made of operations that have derivatives themselves.
     twice = torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in (grad_out, q, k, v, sinks))
@@ -68,9 +68,10 @@ def _attention_backward(
         *gradients, grad_sinks = backend_module.backward(grad_out, grad_lse, q, k, v, out, lse, on_device, options)
     if twice and choice.name != "reference":
         *gradients, grad_sinks = _without_derivatives(choice.name, *gradients, grad_sinks)
-    grad_q, grad_k, grad_v = (_in_natural_order(gradient, on_device) for gradient in gradients)
+    grad_q, grad_k, grad_v = (_in_natural_order(cast(torch.Tensor, each), on_device) for each in gradients)
     if sinks is None:
         return grad_q, grad_k, grad_v, _no_statistics(q)
+    assert grad_sinks is not None, f"the {choice.name} backend gave no gradient of sinks"
     return grad_q, grad_k, grad_v, grad_sinks.to(sinks.dtype)
 
 

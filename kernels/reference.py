@@ -83,6 +83,7 @@ class Reference:
                 delta = delta - torch.where(lse == float("-inf"), 0.0, grad_lse)
             grad_scores = weights * (grad_weights - delta[..., None]) * slope
             if options.sinks is not None:
+                assert lse is not None, "a softmax has a log-sum-exp"
                 sink_weight = torch.exp(options.sinks.to(q.dtype)[None, :, None] - lse)
                 grad_sinks = -(sink_weight * delta).sum((0, 2))
         else:

@@ -20,6 +20,7 @@ from cmask_lab.compiler.descriptor import Descriptor, encode
 from cmask_lab.compiler.intervals import Int32s, IntervalTable
 from cmask_lab.compiler.order import choose_order
 from cmask_lab.compiler.tiles import TileMap, tile_table
+from cmask_lab.masks.combinators import PerBatch, PerHead
 from cmask_lab.masks.mask import Mask
 
 if TYPE_CHECKING:
@@ -102,7 +103,7 @@ class CompiledMask:
     @property
     def batch(self) -> int | None:
         """Batch entries that the mask tells apart; None if it is the same for all."""
-        return self.mask_index.shape[0] if self.mask.type == "per_batch" else None
+        return self.mask_index.shape[0] if isinstance(self.mask, PerBatch) else None
 
     @property
     def heads(self) -> int | None:
@@ -254,8 +255,8 @@ def distinct_masks(mask: Mask) -> tuple[list[Mask], Int32s]:
     >>> len(masks), index.tolist()
     (2, [[0, 1, 0]])
     """
-    by_entry = mask.masks if mask.type == "per_batch" else (mask,)
-    by_head = [entry.masks if entry.type == "per_head" else (entry,) for entry in by_entry]
+    by_entry = mask.masks if isinstance(mask, PerBatch) else (mask,)
+    by_head = [entry.masks if isinstance(entry, PerHead) else (entry,) for entry in by_entry]
     heads = max(len(entry) for entry in by_head)
     number: dict[Mask, int] = {}
     index = np.empty((len(by_head), heads), np.int32)
@@ -271,8 +272,8 @@ def distinct_masks(mask: Mask) -> tuple[list[Mask], Int32s]:
 
 
 def _has_heads(mask: Mask) -> bool:
-    entries: tuple[Any, ...] = mask.masks if mask.type == "per_batch" else (mask,)
-    return any(entry.type == "per_head" for entry in entries)
+    entries = mask.masks if isinstance(mask, PerBatch) else (mask,)
+    return any(isinstance(entry, PerHead) for entry in entries)
 
 
 def _length(name: str, value: int) -> int:

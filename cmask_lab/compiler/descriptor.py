@@ -177,7 +177,7 @@ def _masked_last_column(tiles: TileMap) -> tuple[Int64s, Int64s, Int64s, Int64s,
 def _assembled(
     plane: tuple[int, int, int, int, int],
     runs: tuple[Int64s, ...],
-    partials: tuple[Int64s, ...],
+    partials: tuple[np.ndarray, ...],
     patterns: Int32s,
     tile_rows: int,
 ) -> Descriptor:

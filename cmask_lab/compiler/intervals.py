@@ -340,7 +340,7 @@ class IntervalTable:
         return IntervalTable(line, self.kv_len, self.q_len)
 
 
-def ragged_range(first: Int64s, size: Int64s) -> Int64s:
+def ragged_range(first: NDArray, size: NDArray) -> Int64s:
     """``first[i], first[i] + 1, …`` (``size[i]`` of them) for every ``i``, one after another.
 
     >>> ragged_range(np.array([5, 0, 8]), np.array([2, 0, 3])).tolist()

@@ -11,6 +11,7 @@ from __future__ import annotations
 from functools import cache
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cmask_lab.compiler.intervals import Int32s, Int64s, IntervalTable, ragged_range
 from cmask_lab.compiler.tiles import CELLS_AT_ONCE, CELLS_PER_INTERVAL, query_tile_hulls, row_groups
@@ -124,7 +125,7 @@ def _pieces(table: IntervalTable, tile: tuple[int, int], tile_row: Int64s, tile_
             yield number, row, *_cut(start, stop, edges.take(number), kv_tile)
 
 
-def _cut(start: Int32s, stop: Int32s, edge: Int32s, kv_tile: int) -> tuple[Int32s, Int32s]:
+def _cut(start: NDArray, stop: NDArray, edge: NDArray, kv_tile: int) -> tuple[NDArray, NDArray]:
     """The part of an interval that lies in the tile that begins at ``edge``, counted from there."""
     return np.maximum(start - edge, 0), np.minimum(stop - edge, kv_tile)
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterable, Mapping, Set
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 
@@ -38,7 +38,7 @@ def optional_integer(value: Any, what: str, *, least: int = 0) -> int | None:
     return None if value is None else integer(value, what, least=least)
 
 
-def listed(value: Any) -> bool:
+def listed(value: Any) -> TypeGuard[Iterable[Any]]:
     """Whether ``value`` has items to go through, and is no text; an array without axes says so only when asked.
 
     >>> listed([1, 2]), listed("12"), listed(np.array(3))
