@@ -1,6 +1,7 @@
 """The README's tables of results, made from the recorded reports: ``python docs/tables.py`` writes them into it.
 
-A table stands between ``<!-- recorded: NAME -->`` and ``<!-- /recorded -->``; NAME is a recorded report, or "all".
+A table stands between ``<!-- recorded: NAME -->`` and ``<!-- /recorded -->``: that of every recorded report whose name
+begins with NAME.
 """
 
 from __future__ import annotations
@@ -21,10 +22,9 @@ def filled(text: str) -> str:
     return SLOT.sub(lambda slot: f"{slot[1]}{recorded(slot[2])}{slot[3]}", text)
 
 
-def recorded(name: str) -> str:
-    """The tables of one recorded report, or of all."""
-    names = recorded_names() if name == "all" else [name]
-    return "".join(summary(Report.recorded(each)) for each in names)
+def recorded(start: str) -> str:
+    """The tables of the recorded reports whose names begin so."""
+    return "".join(summary(Report.recorded(name)) for name in recorded_names() if name.startswith(start))
 
 
 def summary(report: Report) -> str:
