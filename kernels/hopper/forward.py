@@ -31,7 +31,7 @@ from cmask_lab.kernels.hopper.device import (
     next_stage,
     partial_row_sums,
     pattern_words,
-    sigmoid_of_twice,
+    tanh_of,
     where_visible,
 )
 from cmask_lab.kernels.hopper.gluon_names import partition_barrier
@@ -78,6 +78,7 @@ def _producer(
 ):  # fmt: skip
     threads: gl.constexpr = CONSUMERS * 128 + 32
     stage = 0
+    query_buffer = 0
     query_phase = 1
     for item in range(gl.load(program_items + gl.program_id(0)), gl.load(program_items + gl.program_id(0) + 1)):
         record = items + item * WORDS
@@ -89,13 +90,16 @@ def _producer(
         partial_stop = partial + gl.load(record + 3)
         run = gl.load(record + 4)
         last_run = run + gl.load(record + 5)
-        mbarrier.wait(query_free, query_phase)
-        query_phase ^= 1
-        mbarrier.expect(query_full, CONSUMERS * query_tma.block_type.nbytes)
+        mbarrier.wait(query_free.index(query_buffer), query_phase)
+        mbarrier.expect(query_full.index(query_buffer), CONSUMERS * query_tma.block_type.nbytes)
         for c in gl.static_range(CONSUMERS):
             tma.async_copy_global_to_shared(
-                query_tma, [batch, head, query_start + c * 64, 0], query_full, query_tiles.index(c)
+                query_tma,
+                [batch, head, query_start + c * 64, 0],
+                query_full.index(query_buffer),
+                query_tiles.index(query_buffer * CONSUMERS + c),
             )
+        query_buffer, query_phase = next_stage(query_buffer, query_phase, 2)
         # One loop over both lists: every step is a partial tile or a whole run.
         while (partial < partial_stop) | (run < last_run):
             if partial < partial_stop:
@@ -140,7 +144,7 @@ def _weights(
         weights = gl.exp2(scores * score_scale - new_max[:, None])
     else:
         half = scores * score_scale  # of what SiLU is taken of
-        weights = 2.0 * half * sigmoid_of_twice(half, dtype)
+        weights = half + half * tanh_of(half, dtype)
         if MASKED:
             weights = where_visible(weights, words, 0.0)
         new_max = row_max
@@ -205,7 +209,6 @@ def _consumer(
     dtype: gl.constexpr = query_tiles.dtype
     query_row = CONSUMER * 64 + gl.arange(0, 64, row_layout)
     rows = query_row % PATTERN_ROWS
-    query = query_tiles.index(CONSUMER)
     out_tile = out_tiles.index(CONSUMER)
 
     for s in gl.static_range(STAGES):
@@ -213,6 +216,7 @@ def _consumer(
         barrier_arrive(VALUE_FREE + s, threads)
     before = STAGES - 1
     before_phase = 1
+    query_buffer = 0
     query_phase = 0
     for item in range(gl.load(program_items + gl.program_id(0)), gl.load(program_items + gl.program_id(0) + 1)):
         record = items + item * WORDS
@@ -225,8 +229,8 @@ def _consumer(
 
         # The first tile: nothing to overlap with yet.
         before, before_phase = next_stage(before, before_phase, STAGES)
-        mbarrier.wait(query_full, query_phase)
-        query_phase ^= 1
+        query = query_tiles.index(query_buffer * CONSUMERS + CONSUMER)
+        mbarrier.wait(query_full.index(query_buffer), query_phase)
         mbarrier.wait(key_full.index(before), before_phase)
         scores = warpgroup_mma(
             query,
@@ -263,7 +267,8 @@ def _consumer(
             )  # fmt: skip
             before = stage
             before_phase = phase
-        mbarrier.arrive(query_free, count=1)
+        mbarrier.arrive(query_free.index(query_buffer), count=1)
+        query_buffer, query_phase = next_stage(query_buffer, query_phase, 2)
 
         # The last tile's output, and the end of the softmax.
         mbarrier.wait(value_full.index(before), before_phase)
@@ -305,16 +310,18 @@ def forward_kernel(
     dtype: gl.constexpr = query_tma.dtype
     tile_layout: gl.constexpr = gl.NVMMASharedLayout(128, 16, 2)
     barrier_layout: gl.constexpr = mbarrier.MBarrierLayout()
-    query_tiles = gl.allocate_shared_memory(dtype, [CONSUMERS, 64, HEAD_DIM], tile_layout)
+    # Two sets of queries: those of the next item come while this one is worked on.
+    query_tiles = gl.allocate_shared_memory(dtype, [2 * CONSUMERS, 64, HEAD_DIM], tile_layout)
     out_tiles = gl.allocate_shared_memory(dtype, [CONSUMERS, 64, HEAD_DIM], tile_layout)
     key_tiles = gl.allocate_shared_memory(dtype, [STAGES, KV_TILE, HEAD_DIM], tile_layout)
     value_tiles = gl.allocate_shared_memory(dtype, [STAGES, KV_TILE, HEAD_DIM], tile_layout)
-    query_full = gl.allocate_shared_memory(gl.int64, [1], barrier_layout)
-    query_free = gl.allocate_shared_memory(gl.int64, [1], barrier_layout)
+    query_full = gl.allocate_shared_memory(gl.int64, [2, 1], barrier_layout)
+    query_free = gl.allocate_shared_memory(gl.int64, [2, 1], barrier_layout)
     key_full = gl.allocate_shared_memory(gl.int64, [STAGES, 1], barrier_layout)
     value_full = gl.allocate_shared_memory(gl.int64, [STAGES, 1], barrier_layout)
-    mbarrier.init(query_full, count=1)
-    mbarrier.init(query_free, count=CONSUMERS)
+    for b in gl.static_range(2):
+        mbarrier.init(query_full.index(b), count=1)
+        mbarrier.init(query_free.index(b), count=CONSUMERS)
     for s in gl.static_range(STAGES):
         mbarrier.init(key_full.index(s), count=1)
         mbarrier.init(value_full.index(s), count=1)
