@@ -13,6 +13,7 @@ from typing import Any, cast
 import torch
 from cmask_lab.kernels import held_masks, registry
 from cmask_lab.kernels.registry import Choice, Options, Problem
+from cmask_lab.kernels.token_order import in_natural_order, in_order
 
 from cmask_lab.compiler.compile import CompiledMask
 
@@ -39,12 +40,13 @@ def _attention(q, k, v, sinks, mask, backend, activation, scale, softcap, normal
     options = Options(scale, activation, softcap, _finite_sinks(sinks), normalizer, deterministic)
     choice = choose_backend(q, k, v, compiled, options, backend, needs_grad)
     on_device = compiled.to(q.device)
-    q, k, v = (_in_order(tensor, on_device) for tensor in (q, k, v))
+    q, k, v = in_order((q, k, v), on_device)
     out, lse = registry.load(choice.name).forward(q, k, v, on_device, options)
     if sinks is not None and lse is not None:
         lse = torch.where(lse <= LOWEST_SINK / 2, float("-inf"), lse)
-    lse = _no_statistics(q) if lse is None else _in_natural_order(lse, on_device)
-    return _in_natural_order(out, on_device), lse
+    if lse is None:
+        return *in_natural_order((out,), on_device), _no_statistics(q)
+    return tuple(in_natural_order((out, lse), on_device))
 
 
 def _attention_backward(
@@ -59,8 +61,8 @@ def _attention_backward(
     if sinks is not None and lse is not None:
         grad_lse = None if grad_lse is None else torch.where(lse == float("-inf"), 0.0, grad_lse)
         lse = lse.clamp_min(LOWEST_SINK)
-    grad_out, q, k, v, out = (_in_order(tensor, on_device) for tensor in (grad_out, q, k, v, out))
-    lse, grad_lse = (None if tensor is None else _in_order(tensor, on_device) for tensor in (lse, grad_lse))
+    grad_out, q, k, v, out = in_order((grad_out, q, k, v, out), on_device)
+    lse, grad_lse = (None if tensor is None else in_order((tensor,), on_device)[0] for tensor in (lse, grad_lse))
     backend_module = registry.load(choice.name)
     # Only the reference is made of operations that have derivatives themselves.
     twice = torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in (grad_out, q, k, v, sinks))
@@ -68,7 +70,7 @@ def _attention_backward(
         *gradients, grad_sinks = backend_module.backward(grad_out, grad_lse, q, k, v, out, lse, on_device, options)
     if twice and choice.name != "reference":
         *gradients, grad_sinks = _without_derivatives(choice.name, *gradients, grad_sinks)
-    grad_q, grad_k, grad_v = (_in_natural_order(cast(torch.Tensor, each), on_device) for each in gradients)
+    grad_q, grad_k, grad_v = in_natural_order(cast(list[torch.Tensor], gradients), on_device)
     if sinks is None:
         return grad_q, grad_k, grad_v, _no_statistics(q)
     assert grad_sinks is not None, f"the {choice.name} backend gave no gradient of sinks"
@@ -189,19 +191,3 @@ def _finite_sinks(sinks: torch.Tensor | None) -> torch.Tensor | None:
 def _no_statistics(q: torch.Tensor) -> torch.Tensor:
     """Stands for a tensor that does not exist; an operator can't return None."""
     return q.new_empty(0, dtype=torch.float32)
-
-
-def _in_order(tensor: torch.Tensor, compiled: CompiledMask) -> torch.Tensor:
-    """A tensor with its positions (axis 2) in the order in which the mask was compiled."""
-    return tensor if compiled.token_order is None else tensor.index_select(2, _order(compiled, tensor.device)[0])
-
-
-def _in_natural_order(tensor: torch.Tensor, compiled: CompiledMask) -> torch.Tensor:
-    return tensor if compiled.token_order is None else tensor.index_select(2, _order(compiled, tensor.device)[1])
-
-
-@lru_cache(maxsize=32)
-def _order(compiled: CompiledMask, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
-    """The token order and its inverse, on a device."""
-    order = torch.from_numpy(compiled.token_order).to(device)
-    return order, torch.argsort(order)

@@ -15,6 +15,7 @@ import torch
 from cmask_lab.kernels.portable import BACKEND
 from cmask_lab.kernels.portable.backend import Portable
 from cmask_lab.kernels.portable.blocks import Blocks
+from cmask_lab.kernels.row_gather import gather_rows
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -223,3 +224,17 @@ def test_more_than_two_to_the_31_elements():
     assert torch.allclose(lse[last][:, :, 40:], wanted_lse[:, :, 40:], rtol=1e-5, atol=1e-5)
     for whole, piece in zip(grads[:3], wanted_grads[:3], strict=True):
         assert torch.allclose(whole[last][:, :, 80:].float(), piece[:, :, 80:].float(), rtol=2**-6, atol=2**-7)
+
+
+@pytest.mark.parametrize("positions", [1, 37, 200])
+def test_rows_in_another_order(positions):
+    torch.manual_seed(0)
+    wide = torch.randn(2, positions, 3, 88, device=DEVICE)
+    tensors = [
+        wide.transpose(1, 2)[..., :80],  # heads and positions swapped, rows apart
+        torch.randn(2, 1, positions, 64, device=DEVICE).half(),
+        torch.randn(1, 1, positions, 1, device=DEVICE),
+    ]
+    order = torch.randperm(positions, device=DEVICE).int()
+    for moved, tensor in zip(gather_rows(tensors, order), tensors, strict=True):
+        assert torch.equal(moved, tensor.index_select(2, order))
