@@ -17,7 +17,7 @@ from typing import Any
 import anywidget
 import numpy as np
 import traitlets
-from cmask_lab.widgets import code_panel, inspector
+from cmask_lab.widgets import code_panel, inspector, share
 from cmask_lab.widgets.design import Design, DesignError
 
 from cmask_lab.compiler.compile import CompiledMask, compile
@@ -177,8 +177,22 @@ class Editor(anywidget.AnyWidget):
     def _template(self, question: Mapping[str, Any]) -> dict[str, Any]:
         return {"node": gallery.get(question["name"], **question["params"]).node}
 
+    def _share(self, question: Mapping[str, Any]) -> dict[str, Any]:
+        return {"fragment": share.fragment(self._current)}
 
-ANSWERS = {"code": Editor._code, "tile": Editor._tile, "template": Editor._template}
+    def _shared(self, question: Mapping[str, Any]) -> dict[str, Any]:
+        design = share.design_in(str(question["text"]))
+        compile(design.mask, design.q_len, design.kv_len, q_start=design.q_start, tile=design.tile)  # or an error
+        return {"design": design.message()}
+
+
+ANSWERS = {
+    "code": Editor._code,
+    "tile": Editor._tile,
+    "template": Editor._template,
+    "share": Editor._share,
+    "shared": Editor._shared,
+}
 
 
 def predicted(compiled: CompiledMask, design: Design) -> dict[str, Any]:

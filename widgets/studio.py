@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import traitlets
-from cmask_lab.widgets import heatmap, throughput
+from cmask_lab.widgets import heatmap, share, throughput
 from cmask_lab.widgets.design import Design, DesignError
 from cmask_lab.widgets.editor import Editor
 from IPython import get_ipython
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
 SEQ_LEN = 8192
 AUTOSAVE = Path(".cmask_studio.json")
-FILE_VERSION = 1
 
 PANELS: list[Callable[[Studio], Widget]] = [throughput.panel]
 """Makers of panels below every new Studio: each takes the Studio (``studio.observe(f, "mask")``), returns a widget."""
@@ -121,7 +120,7 @@ class Studio(traitlets.HasTraits):
         design = self.design
         message = design.message()
         message.pop("rev")
-        kept = {"cmask_studio": FILE_VERSION, "spec": {"cmask": 1, "mask": design.node}, "design": message}
+        kept = {"cmask_studio": share.FILE_VERSION, "spec": {"cmask": 1, "mask": design.node}, "design": message}
         scratch = target.with_name(f"{target.name}.{os.getpid()}.tmp")
         scratch.write_text(json.dumps(kept, indent=1), encoding="utf-8")
         scratch.replace(target)  # a kernel that dies meanwhile leaves the old file whole
@@ -142,9 +141,26 @@ class Studio(traitlets.HasTraits):
             raise DesignError(f"open: {source} is not JSON: {error}") from error
         if isinstance(kept, dict) and kept.get("cmask") == 1:
             return cls(from_spec(kept), **options)
-        if not isinstance(kept, dict) or kept.get("cmask_studio") != FILE_VERSION:
+        if not isinstance(kept, dict) or kept.get("cmask_studio") != share.FILE_VERSION:
             raise DesignError(f"open: {source} holds neither a design of the Studio nor a mask's spec of version 1")
-        design = Design.read(kept.get("design")).edited()
+        return cls._of(Design.read(kept.get("design")).edited(), options)
+
+    @classmethod
+    def from_link(cls, link: str, **options: Any) -> Studio:
+        """A Studio with the design in a link that "Link" in the code panel copied; only its spec is read.
+
+        Raises:
+            DesignError: the link holds no design, or a damaged one.
+
+        >>> import cmask_lab as cm
+        >>> cm.Studio.from_link("https://example.org/lab#nothing")
+        Traceback (most recent call last):
+        cmask_lab.widgets.design.DesignError: share: this link holds no design; a Studio's ends with #cmask=…
+        """
+        return cls._of(share.design_in(link), options)
+
+    @classmethod
+    def _of(cls, design: Design, options: dict[str, Any]) -> Studio:
         studio = cls(design.mask, design.q_len, kv_len=design.kv_len, q_start=design.q_start, **options)
         studio.editor.show(design)
         return studio

@@ -93,8 +93,8 @@ class Desk:
         if not any(noise in text for noise in NOISE):
             self.errors.append(text)
 
-    def open(self, name: str) -> None:
-        self.page.goto(f"{self.address}/lab/tree/{name}?token={TOKEN}&reset")
+    def open(self, name: str, fragment: str = "") -> None:
+        self.page.goto(f"{self.address}/lab/tree/{name}?token={TOKEN}&reset{fragment}")
         self.page.wait_for_selector(".jp-Notebook .jp-CodeCell", timeout=60_000)
         self.page.keyboard.press("Control+b")  # the file list away
         self.idle()

@@ -193,6 +193,54 @@ def test_dark_theme_token_scale_layers_and_the_inspector(desk: Desk) -> None:
     keep(desk, "studio-layers")
 
 
+def test_keys_go_on_after_a_button_that_can_do_no_more(desk: Desk) -> None:
+    page = desk.page
+    page.locator(".cms-overlay").focus()
+    page.keyboard.press("r")
+    desk.drag((16384, 1024), (20480, 4096))
+    page.keyboard.press("Control+z")
+    page.get_by_role("button", name="Redo").click()  # there is nothing more to redo now
+    assert page.get_by_role("button", name="Redo").is_disabled()
+    assert desk.state("store.design.layers.length") == 4
+    page.keyboard.press("Control+z")
+    assert desk.state("store.design.layers.length") == 3
+    page.get_by_role("button", name="Redo").click()
+    page.get_by_role("button", name="Redo").click(force=True)
+    assert desk.state("store.design.layers.length") == 4
+
+
+def test_a_link_opens_the_design_elsewhere_and_code_becomes_a_cell(desk: Desk, folder: Path) -> None:
+    page = desk.page
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    page.get_by_role("tab", name="Code", exact=True).click()
+    page.locator(".cms-code", has_text="import").wait_for()
+    page.get_by_role("button", name="Cell", exact=True).click()
+    assert page.locator(".jp-Notebook .jp-CodeCell").count() == 4
+    below = page.locator(".jp-Notebook .jp-CodeCell").nth(1)
+    assert "cm.documents([6144, 10240, 4096, 12288])" in below.locator(".cm-content").inner_text()
+    desk.run(1)
+    assert below.locator(".jp-OutputArea-output[data-mime-type='application/vnd.jupyter.stderr']").count() == 0
+    page.get_by_role("button", name="Link", exact=True).click()
+    page.locator(".cms-code-panel [role=status]", has_text="Link copied").wait_for()
+    link = page.evaluate("navigator.clipboard.readText()")
+    assert "#cmask=" in link
+
+    start = "import cmask_lab as cm\nstudio = cm.Studio(cm.causal(), 64)\nstudio"
+    (folder / "other.ipynb").write_text(notebook(start, "print(studio)"))
+    desk.open("other.ipynb", "#" + link.split("#")[1])
+    desk.run(0)
+    banner = page.locator(".cms-banner-offer")
+    banner.wait_for()
+    banner.get_by_role("button", name="Open it here").click()
+    banner.wait_for(state="hidden")
+    desk.settle()
+    assert desk.result(1) == f"cm.Studio({MASK}, 32768)"
+    page.locator(".cms-overlay").focus()
+    page.keyboard.press("Control+z")
+    desk.settle()
+    assert desk.result(1) == "cm.Studio(cm.causal(), 64)"
+
+
 def test_every_edit_can_be_made_in_the_table_and_is_announced(desk: Desk) -> None:
     page = desk.page
     page.get_by_role("tab", name="Regions", exact=True).click()

@@ -1,6 +1,8 @@
 // The code panel: the design in a target's own words, to copy or to keep.
 
-import { clear, h, icon } from "./dom.js";
+import { canInsert, insertCell } from "./cell.js";
+import { clear, h, icon, offer } from "./dom.js";
+import { linkButton } from "./share.js";
 
 const WAIT_MS = 250; // after the last change
 const WORDS = {
@@ -15,23 +17,31 @@ export function codePanel(store, link, targets) {
   const choice = h("select", { class: "cms-input", "aria-label": "Export target", onchange: () => refresh(0) }, targets.map((target) => h("option", { value: target }, target)));
   let text = "";
   let timer = null;
+  const tell = (words, wrong = false) => {
+    note.textContent = words;
+    note.classList.toggle("cms-error", wrong);
+  };
   const refresh = (wait = WAIT_MS) => {
     clearTimeout(timer);
     if (store.look.panel !== "code" || targets.length === 0) return;
     timer = setTimeout(async () => {
       const answer = await link.ask("code", { target: choice.value, rev: store.design.rev });
       text = answer.text ?? "";
-      note.textContent = answer.error ?? answer.note ?? "";
-      note.classList.toggle("cms-error", Boolean(answer.error));
+      if (insert) offer(insert, answer.language === "python");
+      tell(answer.error ?? answer.note ?? "", Boolean(answer.error));
       clear(output, highlighted(text, WORDS[answer.language] ? answer.language : "python"));
     }, wait);
   };
   store.on("design", ({ draft }) => draft || refresh());
   store.on("look", (change) => "panel" in change && refresh(0));
-  const copy = h("button", { type: "button", class: "cms-button", onclick: async () => (note.textContent = (await copyText(text)) ? "Copied." : "The browser did not allow copying; select the text instead.") }, icon("copy"), "Copy");
+  const copy = h("button", { type: "button", class: "cms-button", onclick: async () => tell((await copyText(text)) ? "Copied." : "The browser did not allow copying; select the text instead.") }, icon("copy"), "Copy");
   const save = h("button", { type: "button", class: "cms-button", onclick: () => download(text, `mask.${choice.value === "json" ? "json" : "py"}`) }, icon("download"), "Download");
+  const insert = canInsert(link.model) && h("button", {
+    type: "button", class: "cms-button", title: "Insert this code as a new cell under this one",
+    onclick: () => tell(insertCell(link.model, insert, text) ? "Inserted as a new cell below." : "This notebook takes no cells from here; copy the code."),
+  }, icon("cell"), "Cell");
   if (targets.length === 0) note.textContent = "This installation has no exporters.";
-  return h("div", { class: "cms-code-panel" }, h("div", { class: "cms-row" }, choice, copy, save), note, output);
+  return h("div", { class: "cms-code-panel" }, h("div", { class: "cms-row" }, choice, copy, save, insert, linkButton(link, tell)), note, output);
 }
 
 /** Text as nodes, keywords, strings, numbers and comments in spans; never as HTML. */

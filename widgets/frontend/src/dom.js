@@ -31,7 +31,7 @@ const ICONS = {
   eye: "M1.5 8S4 3.5 8 3.5 14.5 8 14.5 8 12 12.5 8 12.5 1.5 8 1.5 8ZM8 6a2 2 0 1 0 0 4 2 2 0 0 0 0-4Z", "eye-off": "M2.5 2.5l11 11M4 5C2.400 6.3 1.5 8 1.5 8S4 12.5 8 12.5c1 0 2-.3 2.800-.7M7 3.6c.3 0 .7-.1 1-.1 4 0 6.5 4.5 6.5 4.5s-.5 1-1.5 2",
   lock: "M4 7.5h8v6H4zM5.5 7.5V5a2.5 2.5 0 0 1 5 0v2.5", unlock: "M4 7.5h8v6H4zM5.5 7.5V5a2.5 2.5 0 0 1 4.800-1",
   plus: "M8 3v10M3 8h10", minus: "M3 8h10", trash: "M3 4.5h10M6.5 4.5V3h3v1.5M4.5 4.5l.5 9h6l.5-9", copy: "M5.5 5.5h8v8h-8zM3.5 10.5h-1v-8h8v1",
-  up: "M8 13V3M4 7l4-4 4 4", down: "M8 3v10M4 9l4 4 4-4", group: "M2.5 2.5h7v7h-7zM6.5 6.5h7v7h-7z", fit: "M2.5 5.5v-3h3M10.5 2.5h3v3M13.5 10.5v3h-3M5.5 13.5h-3v-3", help: "M5.800 6a2.200 2.200 0 1 1 3.400 1.8c-.8.5-1.200 1-1.200 1.900M8 12v.6",
+  up: "M8 13V3M4 7l4-4 4 4", down: "M8 3v10M4 9l4 4 4-4", group: "M2.5 2.5h7v7h-7zM6.5 6.5h7v7h-7z", fit: "M2.5 5.5v-3h3M10.5 2.5h3v3M13.5 10.5v3h-3M5.5 13.5h-3v-3", link: "M6.5 9.5l3-3M7 4.5l1.500-1.500a2.500 2.500 0 0 1 3.500 3.500L10.500 8M9 11.500l-1.500 1.500a2.500 2.500 0 0 1-3.500-3.500L5.500 8", cell: "M2.5 3.5h11v4h-11zM8 10v4M6 12h4", help: "M5.800 6a2.200 2.200 0 1 1 3.400 1.8c-.8.5-1.200 1-1.200 1.900M8 12v.6",
   close: "M4 4l8 8M12 4l-8 8", magnet: "M3.5 3v5a4.5 4.5 0 0 0 9 0V3h-3v5a1.5 1.5 0 0 1-3 0V3zM3.5 5.5h3M9.5 5.5h3", download: "M8 2.5v8M4.5 7 8 10.5 11.5 7M3 13.5h10", warning: "M8 2.5 14 13H2zM8 6.5v3M8 11v.6", more: "M3.5 8h.01M8 8h.01M12.5 8h.01",
 };
 
@@ -44,6 +44,14 @@ export function icon(name) {
 /** A button that shows an icon; the label is its name for everybody who does not see it, and its tooltip. */
 export function iconButton(name, label, onclick, { keys = "", ...attributes } = {}) {
   return h("button", { type: "button", class: "cms-button cms-icon-button", title: keys ? `${label} (${keys})` : label, "aria-label": label, onclick, ...attributes }, icon(name));
+}
+
+/** Whether a button can be used now. It keeps the focus either way: a disabled one would drop it, and keys with it. */
+export function offer(button, possible) {
+  if (!button.hasAttribute("aria-disabled")) {
+    button.addEventListener("click", (event) => button.ariaDisabled === "true" && event.stopImmediatePropagation(), true);
+  }
+  button.setAttribute("aria-disabled", String(!possible));
 }
 
 /** One of a few: buttons side by side. */

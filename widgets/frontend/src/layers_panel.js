@@ -1,6 +1,6 @@
 // The list of layers, topmost first: select, show, lock, rename, reorder by dragging, and what to do with the selection.
 
-import { clear, h, icon, iconButton } from "./dom.js";
+import { clear, h, icon, iconButton, offer } from "./dom.js";
 import { describe } from "./fields.js";
 import { layerColour, PALETTES } from "./palette.js";
 
@@ -20,7 +20,7 @@ export function layersPanel(store, openMenu) {
     iconButton("trash", "Delete", () => store.remove(), { keys: "Delete" }));
   const render = () => {
     const { layers } = store.design;
-    actions.querySelectorAll("button").forEach((button) => { button.disabled = store.selection.length === 0; });
+    actions.querySelectorAll("button").forEach((button) => { offer(button, store.selection.length > 0); });
     if (layers.length === 0) {
       clear(list, h("li", { class: "cms-hint" }, "No layers: nothing is visible. Add a region, or draw one on the canvas."));
       return;

@@ -2,7 +2,7 @@
 
 import { codePanel, copyText, download } from "./code.js";
 import { costPanel } from "./cost.js";
-import { clear, h, icon, iconButton, segmented, whole } from "./dom.js";
+import { clear, h, icon, iconButton, offer, segmented, whole } from "./dom.js";
 import { Engine } from "./engine.js";
 import { AddMenu } from "./gallery.js";
 import { inspectPanel } from "./inspect.js";
@@ -12,6 +12,7 @@ import { layersPanel, rename } from "./layers_panel.js";
 import { Link } from "./link.js";
 import { isDark } from "./palette.js";
 import { planePanel, propertiesPanel } from "./properties.js";
+import { forgetFragment, openShared, sharedFragment } from "./share.js";
 import { Stage } from "./stage.js";
 import { hoverBar } from "./status.js";
 import { Store } from "./store.js";
@@ -104,8 +105,8 @@ function toolbar(store, stage, help) {
     op.show(store.look.op);
     mode.show(store.look.mode);
     magnet.setAttribute("aria-pressed", String(store.look.snapping));
-    undo.disabled = store.past.length === 0;
-    redo.disabled = store.future.length === 0;
+    offer(undo, store.past.length > 0);
+    offer(redo, store.future.length > 0);
     undo.title = store.past.length ? `Undo: ${store.past[store.past.length - 1].label} (Ctrl+Z)` : "Nothing to undo";
     const value = store.design.tile.join("×");
     const known = TILES.map((size) => size.join("×"));
@@ -131,6 +132,17 @@ function banner(store, link) {
     copySpec.textContent = (await copyText(JSON.stringify(specOf(store.design.layers), null, 1))) ? "Copied" : "Copying was refused";
   } }, "Copy spec");
   const saveSpec = h("button", { type: "button", class: "cms-button", onclick: () => download(JSON.stringify(specOf(store.design.layers), null, 1), "mask.json") }, "Download spec");
+  const shared = sharedFragment();
+  let offered = shared !== "";
+  const answerOffer = (open) => {
+    offered = false;
+    forgetFragment(shared);
+    if (open) openShared(store, link, shared);
+    show();
+    bar.closest(".cms-studio").querySelector(".cms-overlay").focus(); // the button that had the focus is gone
+  };
+  const openButton = h("button", { type: "button", class: "cms-button", onclick: () => answerOffer(true) }, "Open it here");
+  const dismissButton = h("button", { type: "button", class: "cms-button", onclick: () => answerOffer(false) }, "Not now");
   const show = () => {
     const { connection, problem, mismatch, report } = state;
     const [kind, text, more] = connection === "lost"
@@ -138,6 +150,7 @@ function banner(store, link) {
       : mismatch ? ["mismatch", `The compiler and this picture disagree on ${whole(mismatch.length)} tiles, painted in magenta. That is a bug in cmask_lab; please report it with the spec:`, [copySpec]]
       : problem ? ["problem", problem, []]
       : report?.ok === false ? ["problem", report.error, []]
+      : offered ? ["offer", "The address of this page holds a shared design. Opening it replaces the one shown; undo brings that back.", [openButton, dismissButton]]
       : connection === "busy" ? ["busy", "The kernel is busy; numbers of the compiler follow when it answers.", []] : ["", "", []];
     bar.hidden = kind === "";
     bar.className = `cms-banner cms-banner-${kind}`;
@@ -147,6 +160,7 @@ function banner(store, link) {
   store.on("problem", (problem) => { state.problem = problem; show(); });
   store.on("report", (report) => { state.report = report; show(); });
   link.engine.addEventListener("checked", () => { state.mismatch = link.engine.mismatch; show(); });
+  show();
   return bar;
 }
 

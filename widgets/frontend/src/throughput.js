@@ -1,7 +1,7 @@
 // The entry of the throughput panel: anywidget calls render({model, el}) for every view of it.
 
 import { copyText } from "./code.js";
-import { clear, h, icon } from "./dom.js";
+import { clear, h, icon, offer } from "./dom.js";
 import { isDark } from "./palette.js";
 import { controls } from "./throughput_controls.js";
 import { kernelGone } from "./throughput_math.js";
@@ -117,13 +117,13 @@ function toolbar(model, ask, change) {
         recorded.map((each) => h("option", { value: each.name, selected: each.name === choices.recorded }, `recorded: ${each.label}`)));
       source.hidden = recorded.length === 0;
       clear(start, busy() ? "Stop" : "Start");
-      start.disabled = !busy() && (Boolean(plane.why_not) || Boolean(machine.problem));
+      offer(start, busy() || !(plane.why_not || machine.problem));
       start.title = plane.why_not || "Check every contender, then time all of them";
       auto.checked = choices.auto;
       bar.hidden = !busy();
       bar.value = status.progress;
       doing.textContent = busy() ? status.doing : status.state === "stopped" ? `Stopped${status.doing ? `: ${status.doing}` : ""}` : "";
-      copies.forEach((button) => { button.disabled = !results.directions; });
+      copies.forEach((button) => offer(button, Boolean(results.directions)));
     },
   };
 }
