@@ -17,7 +17,7 @@ from typing import Any
 import anywidget
 import numpy as np
 import traitlets
-from cmask_lab.widgets import code_panel, inspector, share
+from cmask_lab.widgets import code_panel, inspector, reordered, share
 from cmask_lab.widgets.design import Design, DesignError
 
 from cmask_lab.compiler.compile import CompiledMask, compile
@@ -148,6 +148,8 @@ class Editor(anywidget.AnyWidget):
     def _asked(self, change: Mapping[str, Any]) -> None:
         """Answer each kind of question whose number is new."""
         with self._lock:
+            if isinstance(self.design, dict) and self.design.get("rev") != self._current.rev:
+                self._design_arrived({"new": self.design})  # it came in the same message; the question is about it
             asks = change["new"]
             for kind, question in asks.items():
                 answer = ANSWERS.get(kind)
@@ -177,6 +179,9 @@ class Editor(anywidget.AnyWidget):
     def _template(self, question: Mapping[str, Any]) -> dict[str, Any]:
         return {"node": gallery.get(question["name"], **question["params"]).node}
 
+    def _order(self, question: Mapping[str, Any]) -> dict[str, Any]:
+        return reordered.describe(self._current)
+
     def _share(self, question: Mapping[str, Any]) -> dict[str, Any]:
         return {"fragment": share.fragment(self._current)}
 
@@ -190,6 +195,7 @@ ANSWERS = {
     "code": Editor._code,
     "tile": Editor._tile,
     "template": Editor._template,
+    "order": Editor._order,
     "share": Editor._share,
     "shared": Editor._shared,
 }

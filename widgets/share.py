@@ -25,7 +25,7 @@ def fragment(design: Design) -> str:
 
     >>> import cmask_lab as cm
     >>> design_in("https://example.org/lab#" + fragment(Design.of(cm.window(7), 64))).mask
-    cm.window(7)
+    cm.window(7, 0)
     """
     message = design.message()
     del message["rev"]

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+import cmask_lab as cm
 from tests.widgets.browser import CHROMIUM, FLAGS, STATE, Desk, jupyter_lab, notebook
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="needs playwright")
@@ -239,6 +240,44 @@ def test_a_link_opens_the_design_elsewhere_and_code_becomes_a_cell(desk: Desk, f
     page.keyboard.press("Control+z")
     desk.settle()
     assert desk.result(1) == "cm.Studio(cm.causal(), 64)"
+
+
+def test_the_order_view_shows_the_compilers_tiles_and_takes_no_edits(desk: Desk) -> None:
+    page = desk.page
+    note = page.locator(".cms-order-note")
+    page.get_by_role("radio", name="Order").click()
+    note.filter(has_text="No token order is better").wait_for(timeout=30_000)
+    node = {"type": "grid", "shape": [64, 64], "kind": "disk", "radius": 8}
+    desk.state("store.commit('one grid', argument)", {"layers": [], "q_len": 4096, "kv_len": 4096})
+    desk.state("store.add(argument)", node)
+    note.filter(has_text="patches").wait_for(timeout=30_000)
+    compiled = cm.compile(cm.grid(64, 64).disk(8), 4096, tile=(128, 128), order="auto")
+    assert f"{compiled.stats.partial_tiles:,} partial tiles" in note.inner_text()
+    shown = desk.state("Array.from(store.reordered.bytes)")
+    assert sum(0 < cell < 255 for cell in shown) == compiled.stats.partial_tiles
+    desk.drag((100, 100), (2000, 2000))
+    assert desk.state("store.design.layers.length") == 1
+    page.locator(".cms-overlay").focus()
+    page.keyboard.press("1")
+    assert note.is_hidden()
+
+
+def test_two_displays_share_one_design_and_a_rerun_closes_the_old_ones(desk: Desk, folder: Path) -> None:
+    page = desk.page
+    start = "import cmask_lab as cm\nstudio = cm.Studio(cm.causal(), 4096)\nstudio"
+    (folder / "two.ipynb").write_text(notebook(start, "studio", "print(studio.mask)"))
+    desk.open("two.ipynb")
+    desk.run(0)
+    desk.run(1)
+    page.wait_for_function("document.querySelectorAll('.cms-studio').length === 2")
+    layers = "[...document.querySelectorAll('.cms-studio')].map((each) => each.studio.store.design.layers.length)"
+    page.evaluate("document.querySelectorAll('.cms-studio')[0].studio.store.add({type: 'prefix', n: 64})")
+    page.wait_for_function(f"{layers}.every((count) => count === 2)")
+    page.evaluate("document.querySelectorAll('.cms-studio')[1].studio.store.undo()")
+    page.wait_for_function(f"{layers}.every((count) => count === 1)")
+    assert desk.result(2) == "cm.causal()"
+    desk.run(0)
+    page.wait_for_function("document.querySelectorAll('.cms-studio').length === 1")
 
 
 def test_every_edit_can_be_made_in_the_table_and_is_announced(desk: Desk) -> None:

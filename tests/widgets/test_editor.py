@@ -13,7 +13,7 @@ import pytest
 
 pytest.importorskip("anywidget", reason="the Studio is an extra: pip install 'cmask-lab[lab]'")
 
-from cmask_lab.widgets.design import DesignError
+from cmask_lab.widgets.design import Design, DesignError
 from cmask_lab.widgets.studio import Studio
 
 import cmask_lab as cm
@@ -87,6 +87,13 @@ def test_hidden_layers_survive_an_edit_that_only_hides(studio: Studio) -> None:
     edit(studio, layers=layers)
     assert studio.mask == cm.documents([512, 1536])
     assert len(studio.editor.design["layers"]) == 2
+
+
+def test_a_question_that_comes_with_a_design_is_about_that_design(studio: Studio) -> None:
+    design = Design.of(cm.window(5), 300)
+    studio.editor.set_state({"asks": {"code": {"target": "python", "n": "new"}}, "design": design.message()})
+    assert "cm.window(5, 0)" in studio.editor.answers["code"]["text"]
+    assert studio.mask == cm.window(5)
 
 
 @pytest.mark.parametrize("message", [None, 3, [], {"layers": []}, {"layers": [{}], "q_len": 4, "kv_len": 4}])

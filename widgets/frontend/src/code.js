@@ -41,7 +41,7 @@ export function codePanel(store, link, targets) {
     onclick: () => tell(insertCell(link.model, insert, text) ? "Inserted as a new cell below." : "This notebook takes no cells from here; copy the code."),
   }, icon("cell"), "Cell");
   if (targets.length === 0) note.textContent = "This installation has no exporters.";
-  return h("div", { class: "cms-code-panel" }, h("div", { class: "cms-row" }, choice, copy, save, insert, linkButton(link, tell)), note, output);
+  return h("div", { class: "cms-code-panel" }, choice, h("div", { class: "cms-row cms-code-actions" }, copy, save, insert, linkButton(link, tell)), note, output);
 }
 
 /** Text as nodes, keywords, strings, numbers and comments in spans; never as HTML. */

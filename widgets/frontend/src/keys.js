@@ -46,7 +46,7 @@ export function bindKeys(root, { store, stage, help, renameActive, paste }) {
     ArrowUp: (event) => nudge(event, -1, 0), ArrowDown: (event) => nudge(event, 1, 0), ArrowLeft: (event) => nudge(event, 0, -1), ArrowRight: (event) => nudge(event, 0, 1),
     Delete: () => store.remove(), Backspace: () => store.remove(), Escape: () => (help.hidden ? store.select([]) : (help.hidden = true)),
     0: () => stage.fit(), "+": () => stage.zoom(1.5), "=": () => stage.zoom(1.5), "-": () => stage.zoom(1 / 1.5), "?": () => { help.hidden = !help.hidden; },
-    1: () => store.set({ mode: "tiles" }), 2: () => store.set({ mode: "mask" }), 3: () => store.set({ mode: "layers" }),
+    1: () => store.set({ mode: "tiles" }), 2: () => store.set({ mode: "mask" }), 3: () => store.set({ mode: "layers" }), 4: () => store.set({ mode: "order" }),
     "]": () => store.active && store.reorder(store.active.id, store.design.layers.indexOf(store.active) + 1),
     "[": () => store.active && store.reorder(store.active.id, store.design.layers.indexOf(store.active) - 1),
     F2: () => renameActive(), n: () => step(1), N: () => step(-1), s: () => store.set({ snapping: !store.look.snapping }),

@@ -45,7 +45,7 @@ export class Picture {
     return { kind: pairs === 0 ? EMPTY : pairs === exist ? FULL : PARTIAL, pairs, share: exist ? pairs / exist : 0 };
   }
 
-  draw(ctx, { view, ratio, fold, tally, design, mode, palette, mismatch }) {
+  draw(ctx, { view, ratio, fold, tally, design, mode, palette, mismatch, reordered }) {
     const { width, height } = view;
     ctx.setTransform(ratio, 0, 0, ratio, 0, 0);
     ctx.fillStyle = palette.outside;
@@ -53,9 +53,11 @@ export class Picture {
     const plot = plotBox(view);
     ctx.fillStyle = palette.plot;
     ctx.fillRect(plot.x, plot.y, plot.w, plot.h);
-    if (mode === "tiles") this.drawTiles(ctx, view, ratio, fold, tally, design, palette);
+    if (mode === "order") {
+      if (reordered?.bytes) this.drawReordered(ctx, view, design, palette, reordered);
+    } else if (mode === "tiles") this.drawTiles(ctx, view, ratio, fold, tally, design, palette);
     else this.drawPairs(ctx, view, ratio, fold, mode, palette);
-    if (mismatch) this.drawMismatch(ctx, view, design, palette, mismatch);
+    if (mismatch && mode !== "order") this.drawMismatch(ctx, view, design, palette, mismatch);
     this.drawGrid(ctx, view, design, palette, plot);
     ctx.strokeStyle = palette.frame;
     ctx.lineWidth = 1;
@@ -152,6 +154,17 @@ export class Picture {
     }
     const cell = tally.group;
     this.putCells(ctx, image, view.x(0), view.y(design.q_start), tally.mapColumns * cell * design.tile[1] * view.sx, tally.mapRows * cell * design.tile[0] * view.sy, true);
+  }
+
+  /** Tiles in another token order: a byte a cell, 0 empty, 255 full, between them partial by density. */
+  drawReordered(ctx, view, design, palette, { bytes, rows, columns, group }) {
+    const image = this.cellImage(columns, rows);
+    const ramp = colourRamp(palette);
+    bytes.forEach((value, at) => {
+      if (value) image.pixels[at] = ((255 << 24) | (value === 255 ? ramp.full : ramp.partial[value])) >>> 0;
+    });
+    const [h, w] = [rows * group * design.tile[0], columns * group * design.tile[1]];
+    this.putCells(ctx, image, view.x(0), view.y(design.q_start), w * view.sx, h * view.sy, false);
   }
 
   cellImage(width, height) {

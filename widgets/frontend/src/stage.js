@@ -92,7 +92,7 @@ export class Stage {
     const [w, h2] = [Math.round(view.width * ratio), Math.round(view.height * ratio)];
     if (this.plot.width !== w || this.plot.height !== h2) Object.assign(this.plot, { width: w, height: h2 });
     this.picture.draw(this.plot.getContext("2d"), {
-      view, ratio, palette, fold: engine.fold, tally: engine.tally, design: store.design, mode: store.look.mode, mismatch: engine.mismatch,
+      view, ratio, palette, fold: engine.fold, tally: engine.tally, design: store.design, mode: store.look.mode, mismatch: engine.mismatch, reordered: store.reordered,
     });
     ctx.drawImage(this.plot, Math.round(GUTTER.left * ratio), Math.round(GUTTER.top * ratio));
     this.picture.drawRulers(ctx, view, GUTTER, ratio, palette, FONT);
@@ -108,6 +108,7 @@ export class Stage {
     const ctx = this.top.getContext("2d");
     ctx.setTransform(1, 0, 0, 1, 0, 0);
     ctx.clearRect(0, 0, this.top.width, this.top.height);
+    if (this.store.look.mode === "order") return; // selection and handles have no place there
     drawOverlay(ctx, this, GUTTER, FONT);
   }
 

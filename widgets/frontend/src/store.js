@@ -16,6 +16,7 @@ export class Store extends EventTarget {
       mode: "tiles", tool: "select", op: "add", snapping: true, pinned: null, panel: "cost", dark: false,
     };
     this.clipboard = [];
+    this.reordered = null; // the tiles in the compiler's token order, for the design of that revision
   }
 
   /** Every state of the design has a revision, so that an answer from Python can be matched with its question. */

@@ -12,6 +12,7 @@ import { layersPanel, rename } from "./layers_panel.js";
 import { Link } from "./link.js";
 import { isDark } from "./palette.js";
 import { planePanel, propertiesPanel } from "./properties.js";
+import { reorderedNote } from "./reordered.js";
 import { forgetFragment, openShared, sharedFragment } from "./share.js";
 import { Stage } from "./stage.js";
 import { hoverBar } from "./status.js";
@@ -37,7 +38,7 @@ function render({ model, el }) {
     banner(store, link),
     h("div", { class: "cms-body" },
       h("aside", { class: "cms-left" }, layersPanel(store, (button) => menu.open(button)), propertiesPanel(store, link), planePanel(store)),
-      h("main", { class: "cms-centre" }, stage.element, hoverBar(store, engine, stage)),
+      h("main", { class: "cms-centre" }, stage.element, reorderedNote(store, link, stage), hoverBar(store, engine, stage)),
       h("aside", { class: "cms-right" }, tabs(store, {
         cost: ["Cost", costPanel(store, engine, (report) => say(announcement(store, engine, report)))],
         inspect: ["Inspect", inspect.element],
@@ -95,7 +96,7 @@ function toolbar(store, stage, help) {
     return button;
   }));
   const op = segmented("New regions", OPS.map((name) => [name, { add: "+ Add", cut: "− Cut", intersect: "∩ Keep" }[name], `New regions ${name}`]), store.look.op, (value) => store.set({ op: value }));
-  const mode = segmented("View", [["tiles", "Tiles", "What is computed: full, partial and empty tiles (1)"], ["mask", "Mask", "What is visible, pair by pair (2)"], ["layers", "Layers", "Which layer made each pair visible (3)"]], store.look.mode, (value) => store.set({ mode: value }));
+  const mode = segmented("View", [["tiles", "Tiles", "What is computed: full, partial and empty tiles (1)"], ["mask", "Mask", "What is visible, pair by pair (2)"], ["layers", "Layers", "Which layer made each pair visible (3)"], ["order", "Order", "The tiles in the token order that the compiler chooses (4)"]], store.look.mode, (value) => store.set({ mode: value }));
   const tile = h("select", { class: "cms-input", "aria-label": "Tile size", title: "Tile size: queries × keys", onchange: () => store.commit("change the tile size", { tile: tile.value.split("×").map(Number) }) });
   const undo = iconButton("undo", "Undo", () => store.undo(), { keys: "Ctrl+Z" });
   const redo = iconButton("redo", "Redo", () => store.redo(), { keys: "Ctrl+Y" });
