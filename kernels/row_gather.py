@@ -63,6 +63,6 @@ def gather_rows(tensors: Sequence[torch.Tensor], order: torch.Tensor) -> list[to
             WIDTHS=tuple(each.shape[3] for each in tensors),
             COLUMNS=tuple(columns),
             ROWS=rows,
-            num_warps=8,
+            num_warps=8,  # pyright: ignore[reportCallIssue] - an option of the launch, not a parameter
         )
     return targets
