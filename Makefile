@@ -9,6 +9,7 @@ PYTHON ?= $(firstword $(foreach name,python3 python3.14 python3.13 python3.12 py
 BIN := $(VENV)/bin
 PYTEST_ARGS ?=
 INSTALLED_FROM := pyproject.toml constraints.txt .ci/install.py
+FRONTEND := widgets/frontend
 
 .DEFAULT_GOAL := demo
 .PHONY: demo lab test lint docs clean
@@ -19,7 +20,7 @@ demo: $(VENV)/.installed-lab
 lab: $(VENV)/.installed-lab
 	$(BIN)/jupyter lab notebooks/studio.ipynb
 
-test: $(VENV)/.installed-dev lint
+test: $(VENV)/.installed-dev $(FRONTEND)/node_modules/.package-lock.json lint
 	$(BIN)/pytest --cov --cov-report= $(PYTEST_ARGS)
 	$(BIN)/coverage report --include='cmask_lab/masks/*' --fail-under=90
 	$(BIN)/coverage report --include='cmask_lab/compiler/*' --fail-under=90
@@ -48,6 +49,11 @@ $(VENV)/.installed-lab: $(INSTALLED_FROM) | $(BIN)/python
 $(VENV)/.installed-dev: $(INSTALLED_FROM) | $(BIN)/python
 	$(BIN)/python .ci/install.py lab,dev,docs test
 	@touch $@ $(VENV)/.installed-lab
+
+# What builds the front end: the tests check that the file which ships is the one built from the sources.
+$(FRONTEND)/node_modules/.package-lock.json: $(FRONTEND)/package-lock.json
+	@if command -v npm >/dev/null && npm ci --prefix $(FRONTEND) --silent --no-audit --no-fund; then touch $@; \
+		else echo "npm ci in $(FRONTEND) did not work: the tests that build the front end are skipped and say so"; fi
 
 clean:
 	rm -rf $(VENV) build dist site .coverage report.html report.json exported

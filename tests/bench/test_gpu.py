@@ -51,6 +51,8 @@ def test_the_card_is_read_while_it_works() -> None:
     assert reading["power_w"] > 50
 
 
+# A baseline's own imports may warn: flash-attn-4 does, of TorchScript, under PyTorch 2.11.
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
 @pytest.mark.parametrize("direction", ["forward", "both"])
 @pytest.mark.parametrize("name", ["causal", "hstu-packed", "clear-r8"])
 def test_every_contender_computes_the_mask(name: str, direction: str) -> None:
