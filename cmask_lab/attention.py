@@ -7,7 +7,6 @@ under ``torch.compile`` is so one graph for all lengths and devices, and has no 
 
 from __future__ import annotations
 
-import gc
 import math
 import numbers
 
@@ -54,8 +53,8 @@ def attention(
             Positions are absolute and a mask given here starts at query 0; for queries that start later (decoding),
             give ``cm.compile(mask, Sq, Skv, q_start=…)``. A mask that differs by batch entry or head must have ``B`` or
             ``H`` entries, or one. A token order of the compiled mask is applied here: q, k, v and out stay in natural
-            order. Under ``torch.compile`` make the mask outside the compiled function; the graph is valid for that
-            object.
+            order. Under ``torch.compile`` make the mask outside the compiled function and give it as an argument: the
+            graph then serves other masks too, once it was traced a second time.
         scale: factor on the products; ``1 / sqrt(D)`` if not given.
         activation: "softmax" or "silu".
         return_lse: also return the log-sum-exp: natural logarithm, float32 (float64 for float64 inputs) ``(B, H, Sq)``,
@@ -125,27 +124,11 @@ def _needs_grad(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, sinks: torch.
 
 
 def _number(mask: Mask | CompiledMask) -> int:
-    """The number under which the operator finds the mask; in a graph a constant, guarded by the mask's identity."""
+    """The number under which the operator finds the mask; while a graph is traced, an attribute like any other."""
     if not isinstance(mask, (Mask, CompiledMask)):
         hint = "; turn it into a mask with cm.from_dense(array)" if hasattr(mask, "shape") else ", such as cm.causal()"
         raise TypeError(f"attention: mask is {type(mask).__name__}; give a cmask_lab mask, compiled or not{hint}")
-    if torch.compiler.is_dynamo_compiling():
-        # PyTorch 2.11 hands no frozen dataclass to a function that runs while it traces, but any integer; and it guards
-        # the result of id() by the object's identity.
-        return _number_of_traced_mask(id(mask))
-    return held_masks.hold(mask)
-
-
-def _number_of_traced_mask(identity: int) -> int:
-    """The number of the mask with this ``id``, which the tracer keeps alive. Searching is slow, tracing slower."""
-    for thing in gc.get_objects():
-        if id(thing) == identity:
-            return held_masks.hold(thing)
-    raise RuntimeError("attention: the mask was made inside a compiled function; make it outside and pass it in")
-
-
-# All that torch.compiler.assume_constant_result does; but that imports the tracer: seconds that few processes need.
-_number_of_traced_mask._dynamo_marked_constant = True  # type: ignore[attr-defined]
+    return mask.number
 
 
 def _checked(

@@ -1,20 +1,18 @@
-"""How a mask passes through an operator that takes only tensors and numbers: as a number that stands for it.
+"""How a mask passes through an operator that takes only tensors and numbers: as its number.
 
 The alternatives were weighed. The descriptor's arrays as operator arguments would fix a device and a length when a
 graph is traced, and the backward pass would need the transposed ones before anybody asks for a gradient. A script
 object would tie the masks, which need NumPy alone, to PyTorch. A number costs nothing, and the graph stays valid for
-all lengths and devices.
+all masks, lengths and devices.
 
 A number is good while the mask it stands for is: whoever holds the mask (a module, a variable, the autograd graph of an
-eager call, the guard of a compiled graph) keeps its number working. Masks that nobody holds are let go, so a training
-loop that makes a new mask for every batch does not fill the memory; the last ones stay for a while, since the backward
-pass of a compiled graph may come after the caller has dropped the mask, and since the next batch may bring an equal
-mask.
+eager call) keeps its number working. Masks that nobody holds are let go, so a training loop that makes a new mask for
+every batch does not fill the memory; the last ones stay for a while, since the backward pass of a compiled graph may
+come after the caller has dropped the mask, and since the next batch may bring an equal mask.
 """
 
 from __future__ import annotations
 
-import itertools
 import threading
 from collections import OrderedDict
 from weakref import WeakValueDictionary
@@ -22,6 +20,7 @@ from weakref import WeakValueDictionary
 from cmask_lab.compiler.compile import CompiledMask
 from cmask_lab.compiler.compile import compile as compile_mask
 from cmask_lab.masks.mask import Mask
+from cmask_lab.masks.numbered import numbered
 
 RECENT_MASKS = 32
 """So many masks stay alive, with what was compiled from them, after nobody else holds them."""
@@ -34,13 +33,12 @@ ATTRIBUTE = "_held_by_attention"
 
 
 class HeldMask:
-    """A mask with its number and the results of compiling it.
+    """A mask with the results of compiling it.
 
     All masks of one meaning share one, so it holds the first of them itself: any of the others may outlive that one.
     """
 
-    def __init__(self, number: int, source: Mask | CompiledMask):
-        self.number = number
+    def __init__(self, source: Mask | CompiledMask):
         self.source = source
         self._compiled: OrderedDict[tuple[int, int], CompiledMask] = OrderedDict()
         self._lock = threading.Lock()
@@ -72,46 +70,41 @@ class HeldMask:
 
 
 _lock = threading.Lock()
-_numbers = itertools.count(1)
-_by_number: WeakValueDictionary[int, HeldMask] = WeakValueDictionary()
-_recent: OrderedDict[Mask | CompiledMask, HeldMask] = OrderedDict()
-"""By meaning for a Mask, by identity for a CompiledMask; holds both the mask and its HeldMask."""
-
-
-def hold(source: Mask | CompiledMask) -> int:
-    """The number of a mask; the same for the same object, and for an equal mask that is still around.
-
-    What is known of a mask hangs on the object itself: a compiled mask refers to its mask, so a table of them beside it
-    would keep every mask alive for ever.
-
-    >>> import cmask_lab as cm
-    >>> hold(cm.causal()) == hold(cm.causal())
-    True
-    """
-    with _lock:
-        held = vars(source).get(ATTRIBUTE)
-        if held is None:
-            held = _recent.get(source) or HeldMask(next(_numbers), source)
-            _by_number[held.number] = held
-            object.__setattr__(source, ATTRIBUTE, held)
-        if next(reversed(_recent), None) is not source:
-            _recent.pop(source, None)
-            _recent[source] = held
-            if len(_recent) > RECENT_MASKS:
-                _recent.popitem(last=False)
-        return held.number
+_held: WeakValueDictionary[int, HeldMask] = WeakValueDictionary()
+"""By hash: of the meaning for a Mask, of the object for a CompiledMask. A mask as key would never be let go."""
+_recent: OrderedDict[int, Mask | CompiledMask] = OrderedDict()
+"""By number, the last used at the end."""
 
 
 def held(number: int) -> HeldMask:
-    """What a number stands for.
+    """What the mask with this number holds; the same for an equal mask that is still around.
+
+    It hangs on the mask object itself: a compiled mask refers to its mask, so a table of them beside it would keep
+    every mask alive for ever.
 
     Raises:
         RuntimeError: the mask is gone.
+
+    >>> import cmask_lab as cm
+    >>> one, other = cm.causal(), cm.causal()
+    >>> held(one.number) is held(other.number)
+    True
     """
-    found = _by_number.get(number)
-    if found is None:
-        raise RuntimeError(
-            f"attention: mask number {number} no longer exists; keep a reference to the mask for as long as the "
-            f"graph that uses it, and don't save the number"
-        )
-    return found
+    with _lock:
+        source = _recent[number] if number in _recent else numbered(number)
+        if not isinstance(source, (Mask, CompiledMask)):
+            raise RuntimeError(
+                f"attention: mask number {number} no longer exists; keep a reference to the mask for as long as the "
+                f"graph that uses it, and don't save the number"
+            )
+        found = vars(source).get(ATTRIBUTE)
+        if found is None:
+            found = _held.get(hash(source))
+            if found is None or found.source != source:
+                _held[hash(source)] = found = HeldMask(source)
+            object.__setattr__(source, ATTRIBUTE, found)
+        _recent[number] = source
+        _recent.move_to_end(number)
+        if len(_recent) > RECENT_MASKS:
+            _recent.popitem(last=False)
+        return found

@@ -16,11 +16,12 @@ from cmask_lab.kernels.registry import Choice, Options, Problem
 from cmask_lab.kernels.token_order import in_natural_order, in_order
 
 from cmask_lab.compiler.compile import CompiledMask
+from cmask_lab.masks.numbered import numbered
 
 log = logging.getLogger("cmask_lab")
 
 NUMBERS = (
-    "int mask, str backend, str activation, float scale, float softcap, float normalizer, "
+    "SymInt mask, str backend, str activation, float scale, float softcap, float normalizer, "
     "bool needs_grad, bool deterministic"
 )
 
@@ -99,7 +100,8 @@ def _save(ctx, inputs, output):
     q, k, v, sinks, mask, *numbers = inputs
     ctx.save_for_backward(q, k, v, sinks, *output)
     ctx.numbers = (mask, *numbers)
-    ctx.held = held_masks.held(mask).source  # the caller may drop the mask before backward()
+    # The caller may drop the mask before backward(). While a graph is traced the number stands for any mask.
+    ctx.mask = numbered(mask) if isinstance(mask, int) else None
     ctx.set_materialize_grads(False)
 
 

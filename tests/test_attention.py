@@ -99,32 +99,54 @@ def test_a_compiled_graph_serves_all_lengths():
     assert len(graphs) == 1
 
 
-def test_another_mask_in_a_compiled_graph_is_that_mask():
+def test_a_compiled_graph_serves_other_masks():
+    """A second mask is traced once more, as one whose number may be any; then the kind of mask alone matters."""
     compiler, graphs = counted_graphs()
-    model = torch.compile(lambda q, k, v, mask: attention(q, k, v, mask), fullgraph=True, backend=compiler)
+    model = torch.compile(lambda *inputs: attention(*inputs), fullgraph=True, backend=compiler)
     data = inputs(cm.compile(MASK, 60))
-    masks = (MASK, cm.window(5), cm.compile(cm.window(3, 3), 60))
-    for mask in (*masks, *masks):
-        torch.testing.assert_close(model(data.q, data.k, data.v, mask), attention(data.q, data.k, data.v, mask))
-    assert len(graphs) == len(masks)
+    q = data.q.clone().requires_grad_()
+
+    def agrees(mask):
+        results = [function(q, data.k, data.v, mask) for function in (model, attention)]
+        gradients = [torch.autograd.grad(result.square().sum(), q)[0] for result in results]
+        torch.testing.assert_close(*results)
+        torch.testing.assert_close(*gradients)
+
+    for length in range(10, 20):  # more than PyTorch would trace anew
+        agrees(cm.causal() & cm.documents([length, 60 - length]))
+    assert len(graphs) == 2
+    for left in range(10):
+        agrees(cm.compile(cm.window(left, 3), 60))
+    assert len(graphs) == 3
+    rng = np.random.default_rng(0)
+    for _ in range(10):
+        agrees(cm.from_dense(rng.random((60, 60)) < 0.3))
+    assert len(graphs) == 4
 
 
-def test_the_tracer_meets_only_plain_numbers(monkeypatch):
-    """PyTorch 2.11 fails where a function with a constant result takes a frozen dataclass; later versions do not."""
-    from torch._dynamo.variables import functions
+def test_a_module_and_its_mask_are_one_graph():
+    class Layer(torch.nn.Module):
+        def __init__(self, mask):
+            super().__init__()
+            self.mask = mask
 
-    given = []
-    original = functions.invoke_and_store_as_constant
+        def forward(self, q):
+            return attention(q, q, q, self.mask)
 
-    def watched(tx, function, name, arguments, keywords):
-        given.extend(argument.as_python_constant() for argument in arguments)
-        return original(tx, function, name, arguments, keywords)
+    compiler, graphs = counted_graphs()
+    layer = Layer(cm.window(3))
+    model, q = torch.compile(layer, fullgraph=True, backend=compiler), torch.randn(1, 2, 60, 16)
+    for _ in range(2):
+        torch.testing.assert_close(model(q), attention(q, q, q, cm.window(3)))
+    assert len(graphs) == 1
+    layer.mask = cm.window(5)
+    torch.testing.assert_close(model(q), attention(q, q, q, cm.window(5)))
 
-    monkeypatch.setattr(functions, "invoke_and_store_as_constant", watched)
-    mask = cm.causal()
-    model = torch.compile(lambda q: attention(q, q, q, mask), fullgraph=True, backend="eager")
-    model(zeros(1, 1, 8, 16))
-    assert given == [id(mask)]
+
+def test_a_mask_made_while_tracing_is_refused_and_named():
+    model = torch.compile(lambda q: attention(q, q, q, cm.window(3)), fullgraph=True, backend="eager")
+    with pytest.raises(torch._dynamo.exc.Unsupported):
+        model(zeros(1, 1, 8, 16))
 
 
 def test_the_tracer_is_not_imported_before_it_is_needed():
@@ -141,7 +163,7 @@ def test_registration(activation, with_sinks):
         return
     data = inputs(cm.compile(MASK, 60), Case(heads=4, kv_heads=2, sinks=with_sinks))
     leaves = [None if t is None else t.clone().requires_grad_() for t in (data.q, data.k, data.v, data.options.sinks)]
-    numbers = (held_masks.hold(MASK), "auto", activation, 0.3, 0.0, 1.0, True, False)
+    numbers = (MASK.number, "auto", activation, 0.3, 0.0, 1.0, True, False)
     torch.library.opcheck(torch.ops.cmask_lab.attention.default, (*leaves, *numbers))
 
 
@@ -182,7 +204,7 @@ def test_masks_that_nobody_holds_are_let_go():
     data = inputs(cm.compile(MASK, 60))
     first = cm.window(30)
     attention(data.q, data.k, data.v, first)
-    number, gone = held_masks.hold(first), weakref.ref(first)
+    number, gone = first.number, weakref.ref(first)
     del first
     for left in range(31, 32 + held_masks.RECENT_MASKS):
         attention(data.q[:, :, :1], data.k[:, :, :1], data.v[:, :, :1], cm.window(left))
@@ -204,14 +226,14 @@ def test_a_used_mask_travels_to_other_processes():
 def test_equal_masks_are_compiled_once():
     data = inputs(cm.compile(MASK, 60))
     attention(data.q, data.k, data.v, cm.window(29, 2))
-    number = held_masks.hold(cm.window(29, 2))
-    before = held_masks.held(number).compiled(60, 60)
+    another = cm.window(29, 2)
+    before = held_masks.held(another.number).compiled(60, 60)
     attention(data.q, data.k, data.v, cm.window(29, 2))
-    assert held_masks.held(number).compiled(60, 60) is before
+    assert held_masks.held(another.number).compiled(60, 60) is before
 
 
 def test_a_mask_outlives_its_equals():
-    """Two equal masks share a number; when one of them is gone, the other still works, forward and backward."""
+    """When one of two equal masks is gone, the other still works, forward and backward."""
     data = inputs(cm.compile(MASK, 60))
     first, q = cm.window(28, 3), data.q.clone().requires_grad_()
     out = attention(q, data.k, data.v, first)

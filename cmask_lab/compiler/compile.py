@@ -22,6 +22,7 @@ from cmask_lab.compiler.order import choose_order
 from cmask_lab.compiler.tiles import TileMap, tile_table
 from cmask_lab.masks.combinators import PerBatch, PerHead
 from cmask_lab.masks.mask import Mask
+from cmask_lab.masks.numbered import Numbered
 
 if TYPE_CHECKING:
     import torch
@@ -63,7 +64,7 @@ class Stats:
 
 
 @dataclass(frozen=True, eq=False)
-class CompiledMask:
+class CompiledMask(Numbered):
     """A mask made ready for kernels: what :func:`compile` returns.
 
     Attributes:

@@ -21,6 +21,7 @@ import numpy as np
 
 from cmask_lab.compiler.intervals import Bools, Int64s, IntervalTable
 from cmask_lab.masks.arguments import integer
+from cmask_lab.masks.numbered import Numbered
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
@@ -71,7 +72,7 @@ class Support(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Mask:
+class Mask(Numbered):
     """A set of (query, key) positions; immutable, hashable, made by ``cm.causal()``, ``cm.rect(...)`` and the like.
 
     Operators are set operations. Two masks are equal when their specs mean the same: names don't count, and neither
