@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import html
+import importlib
 import json
 import os
 from collections.abc import Callable
@@ -86,8 +87,8 @@ class Studio(traitlets.HasTraits):
         self._autosave = None if autosave is None else Path(autosave)
         self._fallback: Any = None
         self.editor.observe(self._settled, "settled")
-        made = [make(self) for make in panels]
-        self._widget: Widget = VBox([self.editor, *made]) if made else self.editor
+        self._parts: list[Widget] = [self.editor, *(make(self) for make in panels)]
+        self._widget: Widget = VBox(self._parts) if len(self._parts) > 1 else self.editor
         if self._cell:
             _open[self._cell] = self
 
@@ -213,6 +214,10 @@ class Studio(traitlets.HasTraits):
     def _ipython_display_(self) -> None:
         display(self._widget)
         self._fallback = display(self._still(), raw=True, display_id=True)
+
+    def _display_(self) -> Any:
+        """What marimo shows, which knows single widgets and no boxes of them."""
+        return importlib.import_module("marimo").vstack(self._parts)
 
     def __repr__(self) -> str:
         return f"cm.Studio({self.mask!r}, {self.design.q_len})"
