@@ -17,7 +17,7 @@ from typing import Any
 import anywidget
 import numpy as np
 import traitlets
-from cmask_lab.widgets import code_panel, inspector, reordered, share
+from cmask_lab.widgets import code_panel, inspector, linter, reordered, share
 from cmask_lab.widgets.design import Design, DesignError
 
 from cmask_lab.compiler.compile import CompiledMask, compile
@@ -140,7 +140,6 @@ class Editor(anywidget.AnyWidget):
                 "predicted": predicted(compiled, design),
                 "q_tiles": tiles.q_tiles,
                 "classes": small,
-                "checks": [] if design.draft else warnings(compiled),
             }
             self.tile_data = counts.tobytes() + (tiles.classes().tobytes() if small else b"")
         self.compiled = compiled
@@ -179,6 +178,11 @@ class Editor(anywidget.AnyWidget):
     def _template(self, question: Mapping[str, Any]) -> dict[str, Any]:
         return {"node": gallery.get(question["name"], **question["params"]).node}
 
+    def _check(self, question: Mapping[str, Any]) -> dict[str, Any]:
+        if self.compiled is None:
+            return {"found": []}  # why it does not compile is said elsewhere
+        return linter.describe(self._current, causal=question["causal"])
+
     def _order(self, question: Mapping[str, Any]) -> dict[str, Any]:
         return reordered.describe(self._current)
 
@@ -195,6 +199,7 @@ ANSWERS = {
     "code": Editor._code,
     "tile": Editor._tile,
     "template": Editor._template,
+    "check": Editor._check,
     "order": Editor._order,
     "share": Editor._share,
     "shared": Editor._shared,
@@ -211,17 +216,3 @@ def predicted(compiled: CompiledMask, design: Design) -> dict[str, Any]:
         "about": "Forward pass in bfloat16, from the cost model measured on one H200; the floor is the visible pairs "
         f"alone at {PEAK_TFLOPS:.0f} TFLOP/s.",
     }
-
-
-def warnings(compiled: CompiledMask) -> list[dict[str, str]]:
-    """What is likely to surprise: rows that see nothing, keys that nobody sees."""
-    table = compiled.intervals
-    blind = np.flatnonzero(np.diff(table.row_ptr) == 0)
-    found = []
-    if len(blind):
-        rows = "query sees" if len(blind) == 1 else "queries see"
-        first = int(blind[0]) + compiled.q_start
-        found.append(
-            {"level": "warning", "text": f"{len(blind):,} {rows} nothing, the first is {first:,}: its output is 0."}
-        )
-    return found

@@ -130,6 +130,35 @@ def test_hover_names_the_pair_the_decider_and_the_tile(desk: Desk) -> None:
     assert "empty" in status.inner_text()
 
 
+def test_findings_are_listed_shown_and_mended(desk: Desk) -> None:
+    page = desk.page
+    desk.state("store.add(argument, {op: 'cut', name: 'Cut'})", cm.rect(q=(0, 100)).node)
+    desk.settle()
+    tab = page.get_by_role("tab", name="Check")
+    tab.locator(".cms-badge").wait_for()
+    tab.click()
+    finding = page.locator(".cms-finding").filter(has_text="empty-rows")
+    text = finding.inner_text()
+    assert "warning" in text
+    assert "100 queries see nothing" in text
+    assert "Rows 0–99" in text
+    finding.get_by_role("button", name="Show them").click()
+    assert desk.state("store.look.pinned.i") == 0
+    assert desk.state("stage.view.query(stage.view.height)") < 200
+    keep(desk, "studio-check")
+    finding.get_by_role("button", name="Every query itself").click()
+    desk.settle()
+    finding.wait_for(state="detached")
+    assert desk.result(1).endswith("| cm.window(0, 0).named('Every query itself')")
+    page.locator(".cms-overlay").focus()
+    page.keyboard.press("Control+z")
+    page.locator(".cms-finding").filter(has_text="empty-rows").wait_for()
+    desk.state("store.add(argument)", cm.rect(q=(500, 600), k=(900, 1000)).node)
+    desk.settle()
+    page.get_by_label("must not see the future").check()
+    page.locator(".cms-finding-error").filter(has_text="future").wait_for()
+
+
 def test_tile_size_template_sliders_and_export(desk: Desk, tmp_path: Path) -> None:
     page = desk.page
     page.get_by_label("Tile size").select_option("64×128")

@@ -157,11 +157,14 @@ def test_every_export_target_answers_with_text_or_a_reason(studio: Studio) -> No
         assert ("text" in answer) != ("error" in answer)
 
 
-def test_rows_that_see_nothing_are_pointed_out(studio: Studio) -> None:
-    studio.mask = cm.rect(q=(0, 2047), k=(0, 10))
-    assert studio.editor.report["checks"] == [
-        {"level": "warning", "text": "1 query sees nothing, the first is 2,047: its output is 0."}
-    ]
+def test_the_linter_answers_about_the_design_on_screen(studio: Studio) -> None:
+    studio.mask = cm.causal() - cm.rect(q=(2047, 2048))
+    (finding,) = ask(studio, "check", causal=False)["found"]
+    assert (finding["rule"], finding["rows"], finding["place"]) == ("empty-rows", [[2047, 2048]], "row 2047")
+    studio.mask = cm.window(0, 1)
+    assert ask(studio, "check", causal=False)["found"] == []
+    assert [each["rule"] for each in ask(studio, "check", causal=True)["found"]] == ["future"]
+    assert "causal is 'yes'" in ask(studio, "check", causal="yes")["error"]
 
 
 def test_edits_from_many_threads_end_in_one_consistent_state(studio: Studio) -> None:

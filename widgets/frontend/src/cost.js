@@ -16,7 +16,6 @@ export function costPanel(store, engine, announce) {
   const table = h("dl", { class: "cms-numbers" });
   const chart = h("canvas", { class: "cms-chart", role: "img" });
   const chartNote = h("p", { class: "cms-hint" });
-  const checks = h("ul", { class: "cms-checks", "aria-label": "Warnings" });
   let report = null;
   let last = 0;
   let timer = null;
@@ -51,7 +50,6 @@ export function costPanel(store, engine, announce) {
       line("Descriptor", late(`${size[0]} ${size[1]}`)), line("Patterns", late(stats ? whole(stats.patterns) : "–")),
       line("Runs of full tiles", whole(totals.runs)), line("Intervals", late(stats ? whole(stats.intervals) : "–")),
       line("Compile", late(stats ? `${figures(stats.compile_ms)} ms` : "–")));
-    clear(checks, (report?.checks ?? []).map((check) => h("li", { class: `cms-check cms-check-${check.level}` }, check.text)));
     drawChart(chart, engine.tally, store.look.dark ? PALETTES.dark : PALETTES.light);
     const imbalance = totals.mean ? totals.heaviest / totals.mean : 1;
     chartNote.textContent = `Tiles a query tile: ${whole(totals.heaviest)} at most, ${figures(totals.mean)} on average (${imbalance.toFixed(2)}×)`;
@@ -75,7 +73,7 @@ export function costPanel(store, engine, announce) {
     },
   }, (change) => store.commit("change the shape", change)));
   render();
-  return h("div", { class: "cms-cost" }, big, bar, legend, h("h4", {}, "Work per query tile"), chart, chartNote, table, h("div", { class: "cms-fields cms-shape" }, shape), checks);
+  return h("div", { class: "cms-cost" }, big, bar, legend, h("h4", {}, "Work per query tile"), chart, chartNote, table, h("div", { class: "cms-fields cms-shape" }, shape));
 }
 
 function figure(label, value, unit, note, title) {

@@ -4,6 +4,7 @@ import { codePanel, copyText, download } from "./code.js";
 import { costPanel } from "./cost.js";
 import { clear, h, icon, iconButton, offer, segmented, whole } from "./dom.js";
 import { Engine } from "./engine.js";
+import { findingsPanel } from "./findings.js";
 import { AddMenu } from "./gallery.js";
 import { inspectPanel } from "./inspect.js";
 import { bindKeys, helpSheet, TOOLS } from "./keys.js";
@@ -33,6 +34,7 @@ function render({ model, el }) {
   const menu = new AddMenu(store, link, link.templates);
   const help = helpSheet();
   const inspect = inspectPanel(store, engine, stage, link);
+  const findings = findingsPanel(store, link, stage, say);
   const root = h("div", { class: "cms-studio", "data-lm-suppress-shortcuts": "true" },
     toolbar(store, stage, help),
     banner(store, link),
@@ -41,6 +43,7 @@ function render({ model, el }) {
       h("main", { class: "cms-centre" }, stage.element, reorderedNote(store, link, stage), hoverBar(store, engine, stage)),
       h("aside", { class: "cms-right" }, tabs(store, {
         cost: ["Cost", costPanel(store, engine, (report) => say(announcement(store, engine, report)))],
+        check: ["Check", findings.element, findings.badge],
         inspect: ["Inspect", inspect.element],
         code: ["Code", codePanel(store, link, model.get("targets") ?? [])],
         table: ["Regions", tablePanel(store)],
@@ -166,7 +169,7 @@ function banner(store, link) {
 }
 
 function tabs(store, panels) {
-  const buttons = Object.entries(panels).map(([key, [label]]) => h("button", {
+  const buttons = Object.entries(panels).map(([key, [label, , badge]]) => h("button", {
     type: "button", class: "cms-tab", role: "tab", "data-key": key, onclick: () => store.set({ panel: key }),
     onkeydown(event) {
       const by = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
@@ -175,7 +178,7 @@ function tabs(store, panels) {
       next.focus();
       next.click();
     },
-  }, label));
+  }, label, badge));
   const bodies = Object.entries(panels).map(([key, [label, element]]) => h("div", { class: "cms-panel", role: "tabpanel", "aria-label": label, "data-key": key }, element));
   const show = () => {
     buttons.forEach((button) => {
