@@ -163,6 +163,16 @@ class CompiledMask(Numbered):
         )
 
     @cached_property
+    def longest_row(self) -> int:
+        """Tiles that are not empty in the query tile that has most of them.
+
+        >>> import cmask_lab as cm
+        >>> cm.compile(cm.causal(), 256, tile=(128, 64)).longest_row
+        4
+        """
+        return max(int((each.full_per_row + each.partial_per_row).max(initial=0)) for each in self.tile_maps)
+
+    @cached_property
     def transposed(self) -> Descriptor:
         """The kv-tile-major descriptor of the backward pass, on the same device; built on first use."""
         if self._host is None:

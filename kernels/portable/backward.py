@@ -105,7 +105,7 @@ def _key_step(
         row_lse2 = tl.load(lse2 + statistics + query, mask=query < q_len, other=float("inf"))[None, :]
     weights, slope = _weights_and_slope(scores, row_lse2, scale, softcap, SILU, SOFTCAP)
     if MASKED:
-        seen = visible(words, first_row, first_word, BLOCK_N, BLOCK_M, WORDS_A_ROW)
+        seen = visible(words, first_row + tl.arange(0, BLOCK_N), first_word, BLOCK_M, WORDS_A_ROW)
         weights = tl.where(seen, weights, 0.0)
     grad_out = load_rows(grad_out_tensor, batch, head, first_query, BLOCK_M, VALUE)
     grad_v = tl.dot(weights.to(grad_out.dtype), grad_out, grad_v, input_precision=PRECISION)
@@ -260,7 +260,7 @@ def _query_step(
     else:
         grad_scores = weights * (grad_weights - row_delta) * slope
     if MASKED:
-        seen = visible(words, first_row, first_word, BLOCK_M, BLOCK_N, WORDS_A_ROW)
+        seen = visible(words, first_row + tl.arange(0, BLOCK_M), first_word, BLOCK_N, WORDS_A_ROW)
         grad_scores = tl.where(seen, grad_scores, 0.0)
     return tl.dot(grad_scores.to(k.dtype), k, grad_q, input_precision=PRECISION)
 

@@ -31,6 +31,23 @@ FORWARD = (
 )
 """From the most work a step to the least; the first one that fits is taken."""
 
+SPLIT_KEYS = (
+    Blocks(64, 128, 4, 3),
+    Blocks(64, 64, 4, 3),
+    Blocks(64, 64, 4, 2),
+    Blocks(64, 32, 4, 2),
+    Blocks(32, 128, 4, 3),
+    Blocks(32, 64, 4, 3),
+    Blocks(32, 64, 4, 2),
+    Blocks(32, 32, 4, 2),
+    Blocks(16, 128, 4, 3),
+    Blocks(16, 64, 4, 3),
+    Blocks(16, 64, 4, 2),
+    Blocks(16, 32, 4, 2),
+    Blocks(16, 32, 4, 1),
+)
+"""Queries here are rows of a program, of one or several heads. Not measured yet."""
+
 BACKWARD_KEYS = (
     Blocks(64, 128, 8, 2),
     Blocks(64, 64, 8, 2),
@@ -80,9 +97,9 @@ def choose(
     """The blocks of a kernel: the first candidate inside the tile whose buffers and accumulators fit.
 
     Args:
-        kind: "forward", "backward_keys" or "backward_queries".
+        kind: a key of :data:`KINDS`.
         head, value: head dimensions, padded.
-        tile: ``(q_tile, kv_tile)`` of the compiled mask.
+        tile: ``(q_tile, kv_tile)`` of the compiled mask; for "split_keys" the rows that there are instead of q_tile.
         shared_bytes: of the device.
 
     >>> choose("forward", torch.bfloat16, 128, 128, (128, 128))
@@ -127,6 +144,7 @@ Needs = Callable[[Blocks, int, int], tuple[int, int]]
 
 KINDS: dict[str, tuple[tuple[Blocks, ...], Needs]] = {
     "forward": (FORWARD, _forward_needs),
+    "split_keys": (SPLIT_KEYS, _forward_needs),
     "backward_keys": (BACKWARD_KEYS, _keys_needs),
     "backward_queries": (BACKWARD_QUERIES, _queries_needs),
 }

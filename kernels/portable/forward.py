@@ -15,7 +15,7 @@ VARYING = ["q_len", "tile_rows", "heads", "group", "batch_stride", "head_stride"
 
 
 @triton.jit
-def _attend(
+def attend(
     q,
     accumulator,
     row_max,
@@ -26,14 +26,13 @@ def _attend(
     kv_head,
     first_key,
     words,
-    first_row,
+    row,
     first_word,
     scale,
     softcap,
     MASKED: tl.constexpr,
     SILU: tl.constexpr,
     SOFTCAP: tl.constexpr,
-    BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
     HEAD: tl.constexpr,
     VALUE: tl.constexpr,
@@ -49,7 +48,7 @@ def _attend(
             scores = capped(scores, softcap)
         weights = scores * sigmoid(scores)
         if MASKED:
-            seen = visible(words, first_row, first_word, BLOCK_M, BLOCK_N, WORDS_A_ROW)
+            seen = visible(words, row, first_word, BLOCK_N, WORDS_A_ROW)
             weights = tl.where(seen, weights, 0.0)
     else:
         factor = scale * LOG2_E
@@ -57,7 +56,7 @@ def _attend(
             scores = capped(scores * scale, softcap)
             factor = LOG2_E
         if MASKED:
-            seen = visible(words, first_row, first_word, BLOCK_M, BLOCK_N, WORDS_A_ROW)
+            seen = visible(words, row, first_word, BLOCK_N, WORDS_A_ROW)
             scores = tl.where(seen, scores, float("-inf"))
         # The factor is positive, so it may be applied after the maximum and within one multiply-add.
         new_max = tl.maximum(row_max, tl.max(scores, 1) * factor)
@@ -127,8 +126,8 @@ def attention_forward(
     kv_head = head // group
     mask = mask_number(mask_index, batch, head, batch_stride, head_stride)
     tile = tl.load(order + mask * tile_rows + within // blocks_a_tile)
-    first_row = (within % blocks_a_tile) * BLOCK_M
-    first_query = tile * Q_TILE + first_row
+    row = (within % blocks_a_tile) * BLOCK_M + tl.arange(0, BLOCK_M)
+    first_query = tile * Q_TILE + (within % blocks_a_tile) * BLOCK_M
     tile_row = mask * tile_rows + tile
 
     row_max = tl.full([BLOCK_M], float("-inf"), tl.float32)
@@ -142,18 +141,18 @@ def attention_forward(
 
     for run in range(tl.load(run_ptr + tile_row), tl.load(run_ptr + tile_row + 1)):
         for first_key in range(tl.load(run_start + run) * KV_TILE, tl.load(run_stop + run) * KV_TILE, BLOCK_N):
-            accumulator, row_max, row_sum = _attend(
-                q, accumulator, row_max, row_sum, k_tensor, v_tensor, batch, kv_head, first_key, patterns, 0, 0, scale,
-                softcap, False, SILU, SOFTCAP, BLOCK_M, BLOCK_N, HEAD, VALUE, words_a_row, PRECISION,
+            accumulator, row_max, row_sum = attend(
+                q, accumulator, row_max, row_sum, k_tensor, v_tensor, batch, kv_head, first_key, patterns, row, 0,
+                scale, softcap, False, SILU, SOFTCAP, BLOCK_N, HEAD, VALUE, words_a_row, PRECISION,
             )  # fmt: skip
     # One flat loop over pieces of partial tiles, so that the pipeline holds one piece a stage.
     for piece in range(tl.load(partial_ptr + tile_row) * pieces, tl.load(partial_ptr + tile_row + 1) * pieces):
         column = (piece % pieces) * BLOCK_N
         first_key = tl.load(partial_tile + piece // pieces) * KV_TILE + column
         words = patterns + tl.load(partial_pattern + piece // pieces).to(tl.int64) * (Q_TILE * words_a_row)
-        accumulator, row_max, row_sum = _attend(
-            q, accumulator, row_max, row_sum, k_tensor, v_tensor, batch, kv_head, first_key, words, first_row,
-            column // 32, scale, softcap, True, SILU, SOFTCAP, BLOCK_M, BLOCK_N, HEAD, VALUE, words_a_row, PRECISION,
+        accumulator, row_max, row_sum = attend(
+            q, accumulator, row_max, row_sum, k_tensor, v_tensor, batch, kv_head, first_key, words, row,
+            column // 32, scale, softcap, True, SILU, SOFTCAP, BLOCK_N, HEAD, VALUE, words_a_row, PRECISION,
         )  # fmt: skip
 
     query = first_query + tl.arange(0, BLOCK_M)

@@ -16,17 +16,16 @@ def load_rows(tensor, batch, head, first, ROWS: tl.constexpr, COLUMNS: tl.conste
 
 
 @triton.jit
-def visible(words, first_row, first_word, ROWS: tl.constexpr, COLUMNS: tl.constexpr, WORDS_A_ROW: tl.constexpr):
-    """bool (ROWS, COLUMNS): cells of a pattern (row-major words) from row ``first_row`` and word ``first_word`` on.
+def visible(words, row, first_word, COLUMNS: tl.constexpr, WORDS_A_ROW: tl.constexpr):
+    """bool (rows, COLUMNS): cells of a pattern (row-major words) in its rows ``row``, from word ``first_word`` on.
 
     Each thread loads the few words of its own rows; only the compare is done for every cell. ``1 << column`` does not
     change from tile to tile, so what is left in the loop is one AND and one select a cell.
     """
-    row = first_row + tl.arange(0, ROWS)
     word = first_word + tl.arange(0, COLUMNS // 32)
     bits = tl.load(words + row[:, None] * WORDS_A_ROW + word[None, :])
     one = tl.full([1, 1, 32], 1, tl.int32) << tl.arange(0, 32)[None, None, :]
-    return ((bits[:, :, None] & one) != 0).reshape(ROWS, COLUMNS)
+    return ((bits[:, :, None] & one) != 0).reshape(row.shape[0], COLUMNS)
 
 
 @triton.jit
