@@ -153,7 +153,7 @@ def encode(tables: Sequence[IntervalTable], tile_maps: Sequence[TileMap]) -> Des
 
 def _shared(patterns: Int32s) -> tuple[Int32s, Int32s]:
     """Patterns that several masks have in common stored once; and the new number of each old one."""
-    flat = patterns.reshape(len(patterns), -1)
+    flat = patterns.reshape(len(patterns), patterns.shape[1] * patterns.shape[2])
     _, first, inverse = np.unique(flat, axis=0, return_index=True, return_inverse=True)
     return patterns[first], inverse.reshape(-1).astype(np.int32)
 

@@ -21,8 +21,12 @@ from cmask_lab.interop.plane import Plane
 PARTS = (
     ("registry.py", ("Options",)),
     ("portable/blocks.py", None),
+    ("portable/shares.py", None),
+    ("portable/schedule.py", None),
+    ("portable/launch.py", None),
     ("portable/tiles.py", None),
     ("portable/forward.py", None),
+    ("portable/split_keys.py", None),
     ("portable/backward.py", None),
     ("portable/backend.py", None),
 )
@@ -118,6 +122,8 @@ def _baked(compiled: CompiledMask) -> str:
         f"TILE = {compiled.tile}",
         f"Q_LEN, KV_LEN = {compiled.q_len}, {compiled.kv_len}",
         f"MASKS = {compiled.masks_count}",
+        "# Tiles of the query tile that sees most.",
+        f"LONGEST_ROW = {compiled.longest_row}",
         "# Which of the masks a batch entry and head uses.",
         f"MASK_INDEX = {compiled.mask_index.tolist()}",
     ]
@@ -170,7 +176,7 @@ class CompiledMask:
     """The mask on one device: by query tiles, and by key tiles for the backward pass."""
 
     def __init__(self, device):
-        self.tile, self.mask_index = TILE, torch.tensor(MASK_INDEX, dtype=torch.int32)
+        self.tile, self.longest_row, self.mask_index = TILE, LONGEST_ROW, torch.tensor(MASK_INDEX, dtype=torch.int32)
         lengths = (Q_LEN, KV_LEN)
         self.descriptor = Descriptor(TILE, lengths, DESCRIPTOR_SHAPES, unpacked(DESCRIPTOR).to(device))
         self.transposed = Descriptor(TILE[::-1], lengths[::-1], TRANSPOSED_SHAPES, unpacked(TRANSPOSED).to(device))

@@ -52,7 +52,7 @@ def share_count(items: int, row_keys: int, multiprocessors: int) -> int:
     >>> share_count(8, 8192, 132), share_count(100, 8192, 132), share_count(8, 500, 132)
     (16, 1, 1)
     """
-    return max(1, min(multiprocessors // items, row_keys // KEYS_A_SHARE))
+    return max(1, min(multiprocessors // max(items, 1), row_keys // KEYS_A_SHARE))
 
 
 def rows_wanted(q_len: int, heads: int, q_tile: int) -> int:

@@ -78,6 +78,13 @@ def test_several_masks_share_one_descriptor(seeds, q_len, kv_len):
     assert len(np.unique(flat, axis=0)) == len(flat)
 
 
+def test_several_masks_without_any_partial_tile():
+    descriptor = described(np.ones((32, 64), bool), np.zeros((32, 64), bool), tile=(32, 32))
+    assert descriptor.patterns.shape == (0, 32, 1)
+    assert decoded(descriptor, 0).all()
+    assert not decoded(descriptor, 1).any()
+
+
 def test_equal_partial_tiles_share_a_pattern():
     causal = np.arange(512) <= np.arange(512)[:, None]
     assert len(described(causal, tile=(128, 128)).patterns) == 1

@@ -15,6 +15,7 @@ them is tuned to a kernel. With ``eps`` the spacing of the dtype, ``eps32`` that
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -167,6 +168,10 @@ def compare(actual: dict[str, torch.Tensor], data: Tensors, visible: torch.Tenso
     """Assert that every element is within its bound, and that no NaN is anywhere."""
     results, limit = expected(data, visible)
     assert actual.keys() == results.keys()
+    _within(actual, results, limit)
+
+
+def _within(actual: dict[str, torch.Tensor], results: dict[str, torch.Tensor], limit: dict[str, torch.Tensor]) -> None:
     for name, wanted in results.items():
         got = actual[name].double()
         assert got.shape == wanted.shape, f"{name} has shape {tuple(got.shape)}, not {tuple(wanted.shape)}"
@@ -199,3 +204,14 @@ def check(backend: Backend, compiled: CompiledMask, case: Case, device: str = "c
     """Run a case on a backend and compare."""
     data = tensors(compiled, case, device)
     compare(run(backend, compiled, data), data, dense(compiled).to(device))
+
+
+def check_forward(backends: Iterable[Backend], compiled: CompiledMask, case: Case, device: str = "cpu") -> None:
+    """Run the forward pass of a case on each backend and compare."""
+    data = tensors(compiled, case, device)
+    results, limit = expected(data, dense(compiled).to(device))
+    wanted = {name: results[name] for name in ("out", "lse") if name in results}
+    for backend in backends:
+        out, lse = backend.forward(data.q, data.k, data.v, compiled.to(device), data.options)
+        assert (lse is None) == ("lse" not in wanted)
+        _within({"out": out} if lse is None else {"out": out, "lse": lse}, wanted, limit)

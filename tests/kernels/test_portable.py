@@ -10,35 +10,19 @@ from pathlib import Path
 import pytest
 import torch
 
-triton = pytest.importorskip("triton")
+pytest.importorskip("triton")
 
-from cmask_lab.kernels.portable import backward, forward  # noqa: E402
-from cmask_lab.kernels.portable.blocks import TENSOR_MEMORY_BYTES, choose  # noqa: E402
-from triton.backends.compiler import GPUTarget  # noqa: E402
-from triton.compiler import ASTSource  # noqa: E402
+from cmask_lab.kernels.portable import backward, forward
+from cmask_lab.kernels.portable.blocks import TENSOR_MEMORY_BYTES, choose
+
+from tests.kernels.compiled_ahead import SHARED_BYTES, compile_ahead
 
 KERNELS = {
     "forward": forward.attention_forward,
     "backward_keys": backward.attention_backward_keys,
     "backward_queries": backward.attention_backward_queries,
 }
-SHARED_BYTES = {80: 163 * 1024, 90: 227 * 1024, 100: 227 * 1024}
-"""Shared memory of one program, CUDA programming guide, table of compute capabilities."""
 MATRIX_INSTRUCTION = {80: "mma.sync", 90: "wgmma.mma_async", 100: "tcgen05.mma"}
-FLOAT_POINTERS = {"lse", "sinks", "lse2", "delta"}
-FLOATS = {"scale", "softcap", "normalizer"}
-LISTS = {
-    "run_ptr",
-    "run_start",
-    "run_stop",
-    "partial_ptr",
-    "partial_tile",
-    "partial_pattern",
-    "patterns",
-    "order",
-    "mask_index",
-}
-RESULTS = {"out", "grad_q", "grad_k", "grad_v"}
 
 
 def test_cases_in_the_interpreter(root: Path):
@@ -50,38 +34,9 @@ def test_cases_in_the_interpreter(root: Path):
 
 def compile_for(capability: int, kind: str, dim: int, **options):
     """A kernel compiled for a chip that need not be here, with the block shapes that it would get there."""
-    kernel = KERNELS[kind]
     limit = SHARED_BYTES[capability] - (TENSOR_MEMORY_BYTES if capability >= 100 else 0)
     blocks = choose(kind, torch.bfloat16, dim, dim, (128, 128), limit)
-    constants = {"SILU": False, "SOFTCAP": False, "SINKS": False, "Q_TILE": 128, "KV_TILE": 128, "PRECISION": "tf32"}
-    constants |= {"BLOCK_M": blocks.queries, "BLOCK_N": blocks.keys, "HEAD": dim, "VALUE": dim}
-    constants |= {"HEAD_DIM": dim, "VALUE_DIM": dim} | options
-    constants = {name: value for name, value in constants.items() if name in kernel.arg_names}
-    rows = {
-        "q_tensor": blocks.queries,
-        "grad_out_tensor": blocks.queries,
-        "k_tensor": blocks.keys,
-        "v_tensor": blocks.keys,
-    }
-
-    def type_of(name: str) -> str:
-        if name in constants:
-            return "constexpr"
-        if name in rows:
-            return f"tensordesc<bf16[1,1,{rows[name]},{dim}]>"
-        if name in RESULTS:
-            return "*bf16"
-        if name in FLOAT_POINTERS:
-            return "*fp32"
-        if name in LISTS:
-            return "*i32"
-        return "fp32" if name in FLOATS else "i32"
-
-    signature = {name: type_of(name) for name in kernel.arg_names}
-    aligned = {(i,): [["tt.divisibility", 16]] for i, name in enumerate(kernel.arg_names) if signature[name][0] == "*"}
-    source = ASTSource(kernel, signature, constants, aligned)
-    settings = {"num_warps": blocks.warps, "num_stages": blocks.stages}
-    return triton.compile(source, target=GPUTarget("cuda", capability, 32), options=settings)
+    return compile_ahead(KERNELS[kind], capability, blocks, dim, **options)
 
 
 @pytest.mark.parametrize("kind", KERNELS)
