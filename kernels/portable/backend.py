@@ -13,7 +13,7 @@ from cmask_lab.kernels.portable.backward import attention_backward_keys, attenti
 from cmask_lab.kernels.portable.blocks import Blocks
 from cmask_lab.kernels.portable.forward import attention_forward
 from cmask_lab.kernels.portable.launch import in_pieces, kernel_constants, on_device, padded, positive_scale
-from cmask_lab.kernels.portable.schedule import kv_order, mask_arguments, q_order, tile_lists
+from cmask_lab.kernels.portable.schedule import kv_lists, q_lists
 from cmask_lab.kernels.portable.shares import Split, multiprocessors, rows_shape, rows_wanted, share_count
 from cmask_lab.kernels.portable.split_keys import forward_by_shares
 from cmask_lab.kernels.registry import Options, Problem
@@ -114,9 +114,7 @@ class Portable:
             out,
             lse,
             lse if options.sinks is None else options.sinks.float().contiguous(),
-            *tile_lists(descriptor),
-            q_order(compiled),
-            *mask_arguments(compiled),
+            *q_lists(compiled),
             options.scale,
             options.softcap,
             options.normalizer,
@@ -150,25 +148,31 @@ class Portable:
             return q.new_zeros(q.shape), k.new_zeros(k.shape), v.new_zeros(v.shape), grad_sinks
         grad_out = grad_out.contiguous()
         head, value = padded(head_dim), padded(value_dim)
-        descriptor, transposed = compiled.descriptor, compiled.transposed
+        descriptor = compiled.descriptor
         positive_q, scale = positive_scale(q, options.scale)
         grad_q, grad_k, grad_v = (t.new_empty(t.shape) for t in (q, k, v))
+
+        def inputs(blocks: Blocks) -> tuple[object, ...]:
+            """The tensors that both kernels read."""
+            queries, keys = blocks.queries, blocks.keys
+            return (
+                in_pieces(positive_q, queries, head),
+                in_pieces(k, keys, head),
+                in_pieces(v, keys, value),
+                in_pieces(grad_out, queries, value),
+                lse2,
+                delta,
+            )
+
         with on_device(q.device):
             lse2, delta = self._statistics(out, grad_out, lse, grad_lse, value)
             numbers = (scale, options.softcap, options.normalizer, q_len)
             blocks = self._chosen("backward_keys", q, head, value, compiled.tile)
             attention_backward_keys[(batch * kv_heads * descriptor.kv_tiles * (descriptor.kv_tile // blocks.keys),)](
-                in_pieces(positive_q, blocks.queries, head),
-                in_pieces(k, blocks.keys, head),
-                in_pieces(v, blocks.keys, value),
-                in_pieces(grad_out, blocks.queries, value),
-                lse2,
-                delta,
+                *inputs(blocks),
                 grad_k,
                 grad_v,
-                *tile_lists(transposed),
-                kv_order(compiled),
-                *mask_arguments(compiled),
+                *kv_lists(compiled),
                 *numbers,
                 kv_len,
                 descriptor.kv_tiles,
@@ -181,16 +185,9 @@ class Portable:
             )
             blocks = self._chosen("backward_queries", q, head, value, compiled.tile)
             attention_backward_queries[(batch * heads * descriptor.q_tiles * (descriptor.q_tile // blocks.queries),)](
-                in_pieces(positive_q, blocks.queries, head),
-                in_pieces(k, blocks.keys, head),
-                in_pieces(v, blocks.keys, value),
-                in_pieces(grad_out, blocks.queries, value),
-                lse2,
-                delta,
+                *inputs(blocks),
                 grad_q,
-                *tile_lists(descriptor),
-                q_order(compiled),
-                *mask_arguments(compiled),
+                *q_lists(compiled),
                 *numbers,
                 descriptor.q_tiles,
                 heads,

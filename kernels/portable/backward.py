@@ -9,12 +9,21 @@ from __future__ import annotations
 
 import triton
 import triton.language as tl
-from cmask_lab.kernels.portable.tiles import LOG2_E, capped, load_rows, mask_number, sigmoid, visible
+from cmask_lab.kernels.portable.tiles import (
+    LOG2_E,
+    VARYING,
+    capped,
+    load_rows,
+    mask_number,
+    over_tiles,
+    own_block,
+    sigmoid,
+    store_rows,
+    visible,
+)
 
-VARYING = ["q_len", "kv_len", "rows", "tile_rows", "heads", "kv_heads", "group", "batch_stride", "head_stride"]
 
-
-@triton.jit(do_not_specialize=["rows"])
+@triton.jit(do_not_specialize=VARYING)
 def row_statistics(
     out,  # (rows, Dv), contiguous
     grad_out,  # (rows, Dv), contiguous
@@ -46,6 +55,18 @@ def row_statistics(
 
 
 @triton.jit
+def _statistic(written, position, inside, beyond, SILU: tl.constexpr):
+    """Rows of what row_statistics wrote: lse2 or delta. For SILU zeros that nobody uses.
+
+    A row that does not exist gets ``beyond``: +inf for lse2 and 0 for delta make its weights and gradients vanish.
+    """
+    values = tl.zeros(position.shape, tl.float32)
+    if not SILU:
+        values = tl.load(written + position, mask=inside, other=beyond)
+    return values
+
+
+@triton.jit
 def _weights_and_slope(scores, lse2, scale, softcap, SILU: tl.constexpr, SOFTCAP: tl.constexpr):
     """Weights, and for "silu" or a softcap the derivative that the gradient of the scores still needs (else 1)."""
     slope = 1.0
@@ -68,44 +89,40 @@ def _weights_and_slope(scores, lse2, scale, softcap, SILU: tl.constexpr, SOFTCAP
 
 @triton.jit
 def _key_step(
-    grad_k,
-    grad_v,
+    sums,
+    first_query,
+    words,
+    row,
+    first_word,
+    MASKED: tl.constexpr,
+    WORDS_A_ROW: tl.constexpr,
     k,
     v,
     q_tensor,
     grad_out_tensor,
-    lse2,
+    lse2,  # of this head, as delta
     delta,
-    statistics,  # first position of this head in lse2 and delta
     batch,
     head,
-    first_query,
     q_len,
-    words,
-    first_row,
-    first_word,
     scale,
     softcap,
-    MASKED: tl.constexpr,
     SILU: tl.constexpr,
     SOFTCAP: tl.constexpr,
     BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
     HEAD: tl.constexpr,
     VALUE: tl.constexpr,
-    WORDS_A_ROW: tl.constexpr,
     PRECISION: tl.constexpr,
 ):
     """What one block of queries adds to the gradients of a block of keys and values; scores are (keys, queries)."""
+    grad_k, grad_v = sums
     query = first_query + tl.arange(0, BLOCK_M)
     q = load_rows(q_tensor, batch, head, first_query, BLOCK_M, HEAD)
     scores = tl.dot(k, q.T, input_precision=PRECISION)
-    row_lse2 = 0.0
-    if not SILU:
-        row_lse2 = tl.load(lse2 + statistics + query, mask=query < q_len, other=float("inf"))[None, :]
+    row_lse2 = _statistic(lse2, query, query < q_len, float("inf"), SILU)[None, :]
     weights, slope = _weights_and_slope(scores, row_lse2, scale, softcap, SILU, SOFTCAP)
     if MASKED:
-        seen = visible(words, first_row + tl.arange(0, BLOCK_N), first_word, BLOCK_M, WORDS_A_ROW)
+        seen = visible(words, row, first_word, BLOCK_M, WORDS_A_ROW)
         weights = tl.where(seen, weights, 0.0)
     grad_out = load_rows(grad_out_tensor, batch, head, first_query, BLOCK_M, VALUE)
     grad_v = tl.dot(weights.to(grad_out.dtype), grad_out, grad_v, input_precision=PRECISION)
@@ -115,8 +132,8 @@ def _key_step(
         if MASKED:
             grad_scores = tl.where(seen, grad_scores, 0.0)
     else:
-        row_delta = tl.load(delta + statistics + query, mask=query < q_len, other=0.0)
-        grad_scores = weights * (grad_weights - row_delta[None, :]) * slope
+        row_delta = _statistic(delta, query, query < q_len, 0.0, SILU)[None, :]
+        grad_scores = weights * (grad_weights - row_delta) * slope
     grad_k = tl.dot(grad_scores.to(q.dtype), q, grad_k, input_precision=PRECISION)
     return grad_k, grad_v
 
@@ -164,66 +181,44 @@ def attention_backward_keys(
     PRECISION: tl.constexpr,
 ):
     """Gradients of one block of keys and values, from all query heads that share it."""
-    blocks_a_tile: tl.constexpr = KV_TILE // BLOCK_N
-    words_a_row: tl.constexpr = Q_TILE // 32
-    pieces: tl.constexpr = Q_TILE // BLOCK_M
-    program = tl.program_id(0)
-    blocks_a_head = tile_rows * blocks_a_tile
-    batch_head = program // blocks_a_head
-    within = program % blocks_a_head
-    batch = batch_head // kv_heads
-    kv_head = batch_head % kv_heads
     # Heads of a group may have different masks; the first one's order of work serves all.
-    first_mask = mask_number(mask_index, batch, kv_head * group, batch_stride, head_stride)
-    tile = tl.load(order + first_mask * tile_rows + within // blocks_a_tile)
-    first_row = (within % blocks_a_tile) * BLOCK_N
+    batch_kv_head, batch, kv_head, _, tile, first_row = own_block(
+        order, mask_index, batch_stride, head_stride, tile_rows, kv_heads, group, KV_TILE, BLOCK_N
+    )
     first_key = tile * KV_TILE + first_row
     k = load_rows(k_tensor, batch, kv_head, first_key, BLOCK_N, HEAD)
     v = load_rows(v_tensor, batch, kv_head, first_key, BLOCK_N, VALUE)
-    sum_k = tl.zeros([BLOCK_N, HEAD], tl.float32)
-    sum_v = tl.zeros([BLOCK_N, VALUE], tl.float32)
-
+    sums = (tl.zeros([BLOCK_N, HEAD], tl.float32), tl.zeros([BLOCK_N, VALUE], tl.float32))
     for head in range(kv_head * group, (kv_head + 1) * group):
-        tile_row = mask_number(mask_index, batch, head, batch_stride, head_stride) * tile_rows + tile
+        mask = mask_number(mask_index, batch, head, batch_stride, head_stride)
         statistics = (batch * heads + head).to(tl.int64) * q_len
-        for run in range(tl.load(run_ptr + tile_row), tl.load(run_ptr + tile_row + 1)):
-            for first_query in range(tl.load(run_start + run) * Q_TILE, tl.load(run_stop + run) * Q_TILE, BLOCK_M):
-                sum_k, sum_v = _key_step(
-                    sum_k, sum_v, k, v, q_tensor, grad_out_tensor, lse2, delta, statistics, batch, head, first_query,
-                    q_len, patterns, 0, 0, scale, softcap, False, SILU, SOFTCAP, BLOCK_M, BLOCK_N, HEAD, VALUE,
-                    words_a_row, PRECISION,
-                )  # fmt: skip
-        for piece in range(tl.load(partial_ptr + tile_row) * pieces, tl.load(partial_ptr + tile_row + 1) * pieces):
-            column = (piece % pieces) * BLOCK_M
-            first_query = tl.load(partial_tile + piece // pieces) * Q_TILE + column
-            words = patterns + tl.load(partial_pattern + piece // pieces).to(tl.int64) * (KV_TILE * words_a_row)
-            sum_k, sum_v = _key_step(
-                sum_k, sum_v, k, v, q_tensor, grad_out_tensor, lse2, delta, statistics, batch, head, first_query, q_len,
-                words, first_row, column // 32, scale, softcap, True, SILU, SOFTCAP, BLOCK_M, BLOCK_N, HEAD, VALUE,
-                words_a_row, PRECISION,
-            )  # fmt: skip
+        sums = over_tiles(
+            _key_step, sums,
+            (k, v, q_tensor, grad_out_tensor, lse2 + statistics, delta + statistics, batch, head, q_len, scale, softcap,
+             SILU, SOFTCAP, BLOCK_M, HEAD, VALUE, PRECISION),
+            run_ptr, run_start, run_stop, partial_ptr, partial_tile, partial_pattern, patterns,
+            mask * tile_rows + tile, first_row + tl.arange(0, BLOCK_N), KV_TILE, Q_TILE, BLOCK_M,
+        )  # fmt: skip
 
+    sum_k, sum_v = sums
     if SILU:
         sum_v = sum_v / normalizer
         sum_k = sum_k / normalizer
     key = first_key + tl.arange(0, BLOCK_N)
-    position = (batch_head.to(tl.int64) * kv_len + key)[:, None]
-    inside = (key < kv_len)[:, None]
-    column = tl.arange(0, HEAD)[None, :]
-    tl.store(
-        grad_k + position * HEAD_DIM + column,
-        (sum_k * scale).to(grad_k.dtype.element_ty),
-        mask=inside & (column < HEAD_DIM),
-    )
-    column = tl.arange(0, VALUE)[None, :]
-    tl.store(
-        grad_v + position * VALUE_DIM + column, sum_v.to(grad_v.dtype.element_ty), mask=inside & (column < VALUE_DIM)
-    )
+    position = batch_kv_head.to(tl.int64) * kv_len + key
+    store_rows(grad_k, sum_k * scale, position, key < kv_len, HEAD_DIM)
+    store_rows(grad_v, sum_v, position, key < kv_len, VALUE_DIM)
 
 
 @triton.jit
 def _query_step(
-    grad_q,
+    sums,
+    first_key,
+    words,
+    row,
+    first_word,
+    MASKED: tl.constexpr,
+    WORDS_A_ROW: tl.constexpr,
     q,
     grad_out,
     row_lse2,
@@ -232,20 +227,13 @@ def _query_step(
     v_tensor,
     batch,
     kv_head,
-    first_key,
-    words,
-    first_row,
-    first_word,
     scale,
     softcap,
-    MASKED: tl.constexpr,
     SILU: tl.constexpr,
     SOFTCAP: tl.constexpr,
-    BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
     HEAD: tl.constexpr,
     VALUE: tl.constexpr,
-    WORDS_A_ROW: tl.constexpr,
     PRECISION: tl.constexpr,
 ):
     """What one block of keys adds to the gradient of a block of queries; scores are (queries, keys)."""
@@ -260,9 +248,9 @@ def _query_step(
     else:
         grad_scores = weights * (grad_weights - row_delta) * slope
     if MASKED:
-        seen = visible(words, first_row + tl.arange(0, BLOCK_M), first_word, BLOCK_N, WORDS_A_ROW)
+        seen = visible(words, row, first_word, BLOCK_N, WORDS_A_ROW)
         grad_scores = tl.where(seen, grad_scores, 0.0)
-    return tl.dot(grad_scores.to(k.dtype), k, grad_q, input_precision=PRECISION)
+    return (tl.dot(grad_scores.to(k.dtype), k, sums[0], input_precision=PRECISION),)
 
 
 @triton.jit(do_not_specialize=VARYING)
@@ -304,52 +292,25 @@ def attention_backward_queries(
     PRECISION: tl.constexpr,
 ):
     """The gradient of one block of queries."""
-    blocks_a_tile: tl.constexpr = Q_TILE // BLOCK_M
-    words_a_row: tl.constexpr = KV_TILE // 32
-    pieces: tl.constexpr = KV_TILE // BLOCK_N
-    program = tl.program_id(0)
-    blocks_a_head = tile_rows * blocks_a_tile
-    batch_head = program // blocks_a_head
-    within = program % blocks_a_head
-    batch = batch_head // heads
-    head = batch_head % heads
-    kv_head = head // group
-    mask = mask_number(mask_index, batch, head, batch_stride, head_stride)
-    tile = tl.load(order + mask * tile_rows + within // blocks_a_tile)
-    first_row = (within % blocks_a_tile) * BLOCK_M
+    batch_head, batch, head, mask, tile, first_row = own_block(
+        order, mask_index, batch_stride, head_stride, tile_rows, heads, 1, Q_TILE, BLOCK_M
+    )
     first_query = tile * Q_TILE + first_row
-    tile_row = mask * tile_rows + tile
-
     query = first_query + tl.arange(0, BLOCK_M)
     position = batch_head.to(tl.int64) * q_len + query
     q = load_rows(q_tensor, batch, head, first_query, BLOCK_M, HEAD)
     grad_out = load_rows(grad_out_tensor, batch, head, first_query, BLOCK_M, VALUE)
-    row_lse2 = 0.0
-    row_delta = 0.0
-    if not SILU:
-        row_lse2 = tl.load(lse2 + position, mask=query < q_len, other=float("inf"))[:, None]
-        row_delta = tl.load(delta + position, mask=query < q_len, other=0.0)[:, None]
-    total = tl.zeros([BLOCK_M, HEAD], tl.float32)
-    for run in range(tl.load(run_ptr + tile_row), tl.load(run_ptr + tile_row + 1)):
-        for first_key in range(tl.load(run_start + run) * KV_TILE, tl.load(run_stop + run) * KV_TILE, BLOCK_N):
-            total = _query_step(
-                total, q, grad_out, row_lse2, row_delta, k_tensor, v_tensor, batch, kv_head, first_key, patterns, 0, 0,
-                scale, softcap, False, SILU, SOFTCAP, BLOCK_M, BLOCK_N, HEAD, VALUE, words_a_row, PRECISION,
-            )  # fmt: skip
-    for piece in range(tl.load(partial_ptr + tile_row) * pieces, tl.load(partial_ptr + tile_row + 1) * pieces):
-        column = (piece % pieces) * BLOCK_N
-        first_key = tl.load(partial_tile + piece // pieces) * KV_TILE + column
-        words = patterns + tl.load(partial_pattern + piece // pieces).to(tl.int64) * (Q_TILE * words_a_row)
-        total = _query_step(
-            total, q, grad_out, row_lse2, row_delta, k_tensor, v_tensor, batch, kv_head, first_key, words, first_row,
-            column // 32, scale, softcap, True, SILU, SOFTCAP, BLOCK_M, BLOCK_N, HEAD, VALUE, words_a_row, PRECISION,
-        )  # fmt: skip
+    row_lse2 = _statistic(lse2, position, query < q_len, float("inf"), SILU)[:, None]
+    row_delta = _statistic(delta, position, query < q_len, 0.0, SILU)[:, None]
+    (total,) = over_tiles(
+        _query_step, (tl.zeros([BLOCK_M, HEAD], tl.float32),),
+        (q, grad_out, row_lse2, row_delta, k_tensor, v_tensor, batch, head // group, scale, softcap, SILU, SOFTCAP,
+         BLOCK_N, HEAD, VALUE, PRECISION),
+        run_ptr, run_start, run_stop, partial_ptr,
+        partial_tile, partial_pattern, patterns, mask * tile_rows + tile, first_row + tl.arange(0, BLOCK_M), Q_TILE,
+        KV_TILE, BLOCK_N,
+    )  # fmt: skip
 
     if SILU:
         total = total / normalizer
-    column = tl.arange(0, HEAD)[None, :]
-    tl.store(
-        grad_q + position[:, None] * HEAD_DIM + column,
-        (total * scale).to(grad_q.dtype.element_ty),
-        mask=(query < q_len)[:, None] & (column < HEAD_DIM),
-    )
+    store_rows(grad_q, total * scale, position, query < q_len, HEAD_DIM)

@@ -8,38 +8,48 @@ from __future__ import annotations
 
 import triton
 import triton.language as tl
-from cmask_lab.kernels.portable.tiles import LN_2, LOG2_E, capped, load_rows, mask_number, sigmoid, visible
-
-VARYING = ["q_len", "tile_rows", "heads", "group", "batch_stride", "head_stride"]
-"""Integers that must not be compiled in: a length of 1, or a multiple of 16, is no reason for another kernel."""
+from cmask_lab.kernels.portable.tiles import (
+    LN_2,
+    LOG2_E,
+    VARYING,
+    capped,
+    load_rows,
+    over_tiles,
+    own_block,
+    sigmoid,
+    store_rows,
+    visible,
+)
 
 
 @triton.jit
 def attend(
-    q,
-    accumulator,
-    row_max,
-    row_sum,
-    k_tensor,
-    v_tensor,
-    batch,
-    kv_head,
+    sums,
     first_key,
     words,
     row,
     first_word,
+    MASKED: tl.constexpr,
+    WORDS_A_ROW: tl.constexpr,
+    q,
+    k_tensor,
+    v_tensor,
+    batch,
+    kv_head,
     scale,
     softcap,
-    MASKED: tl.constexpr,
     SILU: tl.constexpr,
     SOFTCAP: tl.constexpr,
     BLOCK_N: tl.constexpr,
     HEAD: tl.constexpr,
     VALUE: tl.constexpr,
-    WORDS_A_ROW: tl.constexpr,
     PRECISION: tl.constexpr,
 ):
-    """One block of keys: scores, weights, and the sum of values. Scores and row_max are in units of log2."""
+    """One block of keys: the sum of values, and row_max and row_sum of the scores, all three with it included.
+
+    Scores and row_max are in units of log2.
+    """
+    accumulator, row_max, row_sum = sums
     k = load_rows(k_tensor, batch, kv_head, first_key, BLOCK_N, HEAD)
     scores = tl.dot(q, k.T, input_precision=PRECISION)
     if SILU:
@@ -113,22 +123,10 @@ def attention_forward(
     PRECISION: tl.constexpr,
 ):
     """out and lse of one block of queries of one head."""
-    blocks_a_tile: tl.constexpr = Q_TILE // BLOCK_M
-    words_a_row: tl.constexpr = KV_TILE // 32
-    pieces: tl.constexpr = KV_TILE // BLOCK_N
-    # All blocks of a head before those of the next one: its keys and values stay in the L2 cache.
-    program = tl.program_id(0)
-    blocks_a_head = tile_rows * blocks_a_tile
-    batch_head = program // blocks_a_head
-    within = program % blocks_a_head
-    batch = batch_head // heads
-    head = batch_head % heads
-    kv_head = head // group
-    mask = mask_number(mask_index, batch, head, batch_stride, head_stride)
-    tile = tl.load(order + mask * tile_rows + within // blocks_a_tile)
-    row = (within % blocks_a_tile) * BLOCK_M + tl.arange(0, BLOCK_M)
-    first_query = tile * Q_TILE + (within % blocks_a_tile) * BLOCK_M
-    tile_row = mask * tile_rows + tile
+    batch_head, batch, head, mask, tile, first_row = own_block(
+        order, mask_index, batch_stride, head_stride, tile_rows, heads, 1, Q_TILE, BLOCK_M
+    )
+    first_query = tile * Q_TILE + first_row
 
     row_max = tl.full([BLOCK_M], float("-inf"), tl.float32)
     row_sum = tl.zeros([BLOCK_M], tl.float32)
@@ -139,21 +137,12 @@ def attention_forward(
     accumulator = tl.zeros([BLOCK_M, VALUE], tl.float32)
     q = load_rows(q_tensor, batch, head, first_query, BLOCK_M, HEAD)
 
-    for run in range(tl.load(run_ptr + tile_row), tl.load(run_ptr + tile_row + 1)):
-        for first_key in range(tl.load(run_start + run) * KV_TILE, tl.load(run_stop + run) * KV_TILE, BLOCK_N):
-            accumulator, row_max, row_sum = attend(
-                q, accumulator, row_max, row_sum, k_tensor, v_tensor, batch, kv_head, first_key, patterns, row, 0,
-                scale, softcap, False, SILU, SOFTCAP, BLOCK_N, HEAD, VALUE, words_a_row, PRECISION,
-            )  # fmt: skip
-    # One flat loop over pieces of partial tiles, so that the pipeline holds one piece a stage.
-    for piece in range(tl.load(partial_ptr + tile_row) * pieces, tl.load(partial_ptr + tile_row + 1) * pieces):
-        column = (piece % pieces) * BLOCK_N
-        first_key = tl.load(partial_tile + piece // pieces) * KV_TILE + column
-        words = patterns + tl.load(partial_pattern + piece // pieces).to(tl.int64) * (Q_TILE * words_a_row)
-        accumulator, row_max, row_sum = attend(
-            q, accumulator, row_max, row_sum, k_tensor, v_tensor, batch, kv_head, first_key, words, row,
-            column // 32, scale, softcap, True, SILU, SOFTCAP, BLOCK_N, HEAD, VALUE, words_a_row, PRECISION,
-        )  # fmt: skip
+    accumulator, row_max, row_sum = over_tiles(
+        attend, (accumulator, row_max, row_sum),
+        (q, k_tensor, v_tensor, batch, head // group, scale, softcap, SILU, SOFTCAP, BLOCK_N, HEAD, VALUE, PRECISION),
+        run_ptr, run_start, run_stop, partial_ptr, partial_tile,
+        partial_pattern, patterns, mask * tile_rows + tile, first_row + tl.arange(0, BLOCK_M), Q_TILE, KV_TILE, BLOCK_N,
+    )  # fmt: skip
 
     query = first_query + tl.arange(0, BLOCK_M)
     position = batch_head.to(tl.int64) * q_len + query
@@ -162,9 +151,4 @@ def attention_forward(
     else:
         accumulator = accumulator / tl.where(row_sum > 0, row_sum, 1.0)[:, None]
         tl.store(lse + position, (row_max + tl.log2(row_sum)) * LN_2, mask=query < q_len)
-    column = tl.arange(0, VALUE)
-    tl.store(
-        out + position[:, None] * VALUE_DIM + column[None, :],
-        accumulator.to(out.dtype.element_ty),
-        mask=(query < q_len)[:, None] & (column < VALUE_DIM)[None, :],
-    )
+    store_rows(out, accumulator, position, query < q_len, VALUE_DIM)

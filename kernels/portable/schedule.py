@@ -1,4 +1,4 @@
-"""What launches read of a compiled mask besides its descriptors: made when first needed, kept as long as the mask."""
+"""What launches read of a compiled mask: lists made when first needed, kept as long as the mask."""
 
 from __future__ import annotations
 
@@ -30,42 +30,40 @@ def once_a_mask(make: Callable[[CompiledMask], Made]) -> Callable[[CompiledMask]
 
 
 @once_a_mask
-def mask_arguments(compiled: CompiledMask) -> tuple[torch.Tensor, int, int]:
-    """mask_index ``(batch or 1, heads or 1)`` on the device and its strides; 0 along an axis that is shared."""
-    index = torch.from_numpy(compiled.mask_index).to(compiled.descriptor.order.device)
-    batch, heads = index.shape
-    return index, heads if batch > 1 else 0, 1 if heads > 1 else 0
+def q_lists(compiled: CompiledMask) -> tuple[torch.Tensor | int, ...]:
+    """The tiles of query tiles, and for each mask its query tiles, the one with most work first."""
+    return _lists(compiled, compiled.descriptor, _order_by_mask(compiled.descriptor))
 
 
 @once_a_mask
-def q_order(compiled: CompiledMask) -> torch.Tensor:
-    """int32 ``(masks, q_tiles)``: query tiles of each mask, the one with most work first."""
-    return _order_by_mask(compiled.descriptor)
+def kv_lists(compiled: CompiledMask) -> tuple[torch.Tensor | int, ...]:
+    """The tiles of kv tiles, and for each mask its kv tiles, the one with most work first."""
+    return _lists(compiled, compiled.transposed, _order_by_mask(compiled.transposed))
 
 
 @once_a_mask
-def kv_order(compiled: CompiledMask) -> torch.Tensor:
-    """int32 ``(masks, kv_tiles)``: kv tiles of each mask, the one with most work first."""
-    return _order_by_mask(compiled.transposed)
-
-
-@once_a_mask
-def run_first(compiled: CompiledMask) -> torch.Tensor:
-    """int32 ``(runs + 1,)``: full tiles in the runs before each one, so that a share finds where it begins."""
+def share_lists(compiled: CompiledMask) -> tuple[torch.Tensor | int, ...]:
+    """The tiles of query tiles, and the full tiles before each run: so a share finds where it begins."""
     arrays = compiled.descriptor.arrays()
     lengths = arrays["run_stop"] - arrays["run_start"]
     first = lengths.new_zeros(len(lengths) + 1)
     first[1:] = torch.cumsum(lengths, 0)
-    return first
+    return _lists(compiled, compiled.descriptor, first)
 
 
-def tile_lists(descriptor: Descriptor) -> tuple[torch.Tensor, ...]:
-    """The arrays of a descriptor as the kernels take them; its order comes by mask, from this file."""
-    return tuple(array for name, array in descriptor.arrays().items() if name != "order")
+def _lists(compiled: CompiledMask, descriptor: Descriptor, own: torch.Tensor) -> tuple[torch.Tensor | int, ...]:
+    """As the kernels take them: the descriptor's arrays, ``own`` in place of its order, and which mask is whose.
+
+    The latter are mask_index ``(batch or 1, heads or 1)`` and its strides, 0 along an axis that is shared.
+    """
+    arrays = [array for name, array in descriptor.arrays().items() if name != "order"]
+    index = torch.from_numpy(compiled.mask_index).to(descriptor.order.device)
+    batch, heads = index.shape
+    return *arrays, own, index, heads if batch > 1 else 0, 1 if heads > 1 else 0
 
 
 def _order_by_mask(descriptor: Descriptor) -> torch.Tensor:
-    """For each mask its own tile rows, in the descriptor's order."""
+    """int32 ``(masks, tiles)``: for each mask its own tile rows, in the descriptor's order."""
     tiles = descriptor.order.shape[0] // descriptor.masks
     own = torch.argsort(descriptor.order // tiles, stable=True)
     return (descriptor.order[own] % tiles).reshape(descriptor.masks, tiles).contiguous()

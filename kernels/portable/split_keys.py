@@ -15,9 +15,9 @@ import triton
 import triton.language as tl
 from cmask_lab.kernels.portable.forward import attend
 from cmask_lab.kernels.portable.launch import in_pieces, kernel_constants, padded
-from cmask_lab.kernels.portable.schedule import mask_arguments, run_first, tile_lists
+from cmask_lab.kernels.portable.schedule import share_lists
 from cmask_lab.kernels.portable.shares import Split
-from cmask_lab.kernels.portable.tiles import LN_2, LOG2_E, mask_number
+from cmask_lab.kernels.portable.tiles import LN_2, LOG2_E, VARYING, mask_number, store_rows
 from cmask_lab.kernels.registry import Options
 
 if TYPE_CHECKING:
@@ -25,9 +25,6 @@ if TYPE_CHECKING:
 
 MERGED_AT_ONCE = 16
 """Shares that the merging kernel holds in registers together."""
-
-SPLIT_VARYING = ["q_batch", "q_head", "q_position", "q_len", "tile_rows", "kv_heads", "group", "shares"]
-SPLIT_VARYING += ["batch_stride", "head_stride"]
 
 
 @triton.jit
@@ -41,7 +38,58 @@ def _run_of(run_first, first_run, last_run, tile):
     return first_run
 
 
-@triton.jit(do_not_specialize=SPLIT_VARYING)
+@triton.jit
+def _over_share(
+    step: tl.constexpr,
+    sums,
+    fixed,
+    share,
+    shares,
+    run_ptr,
+    run_start,
+    run_stop,
+    partial_ptr,
+    partial_tile,
+    partial_pattern,
+    patterns,
+    run_first,
+    tile_row,
+    row,
+    ROWS: tl.constexpr,
+    COLUMNS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """As over_tiles, for one share of the steps."""
+    pieces: tl.constexpr = COLUMNS // BLOCK
+    first_run = tl.load(run_ptr + tile_row)
+    last_run = tl.load(run_ptr + tile_row + 1)
+    first_partial = tl.load(partial_ptr + tile_row)
+    tiles_before = tl.load(run_first + first_run)
+    full = (tl.load(run_first + last_run) - tiles_before) * pieces
+    steps = full + (tl.load(partial_ptr + tile_row + 1) - first_partial) * pieces
+    begin = (steps.to(tl.int64) * share // shares).to(tl.int32)
+    end = (steps.to(tl.int64) * (share + 1) // shares).to(tl.int32)
+    full_end = tl.minimum(end, full)
+    if begin < full_end:
+        last_run = _run_of(run_first, first_run, last_run, tiles_before + (full_end - 1) // pieces) + 1
+        first_run = _run_of(run_first, first_run, last_run, tiles_before + begin // pieces)
+        for run in range(first_run, last_run):
+            run_step = (tl.load(run_first + run) - tiles_before) * pieces
+            run_end = (tl.load(run_first + run + 1) - tiles_before) * pieces
+            run_column = tl.load(run_start + run) * COLUMNS
+            for number in range(tl.maximum(begin, run_step), tl.minimum(full_end, run_end)):
+                first = run_column + (number - run_step) * BLOCK
+                sums = step(sums, first, patterns, row, 0, False, COLUMNS // 32, *fixed)
+    first_piece = first_partial * pieces - full
+    for piece in range(first_piece + tl.maximum(begin, full), first_piece + tl.maximum(end, full)):
+        column = (piece % pieces) * BLOCK
+        first = tl.load(partial_tile + piece // pieces) * COLUMNS + column
+        words = patterns + tl.load(partial_pattern + piece // pieces).to(tl.int64) * (ROWS * (COLUMNS // 32))
+        sums = step(sums, first, words, row, column // 32, True, COLUMNS // 32, *fixed)
+    return sums
+
+
+@triton.jit(do_not_specialize=VARYING)
 def attention_share(
     q,  # (B, H, Sq, D), with its strides
     q_batch,
@@ -85,8 +133,6 @@ def attention_share(
 ):
     """What one share of the keys gives for a block of queries of some heads of one kv head."""
     packed: tl.constexpr = BLOCK_M // QUERIES
-    words_a_row: tl.constexpr = KV_TILE // 32
-    pieces: tl.constexpr = KV_TILE // BLOCK_N
     program = tl.program_id(0)
     share = program % shares
     blocks = tl.cdiv(q_len, QUERIES)
@@ -98,7 +144,6 @@ def attention_share(
     first_head = kv_head * group + (program // shares // blocks) % packs * packed
     # All heads of a program have one mask.
     mask = mask_number(mask_index, batch, first_head, batch_stride, head_stride)
-    tile_row = mask * tile_rows + first_query // Q_TILE
 
     row = tl.arange(0, BLOCK_M)
     head = first_head + row // QUERIES
@@ -110,57 +155,26 @@ def attention_share(
         q + place[:, None] + column[None, :] * q_column, mask=inside[:, None] & (column < HEAD_DIM)[None, :], other=0
     )
 
-    # The steps of this query tile, those of full tiles first, and the share's range of them.
-    first_run = tl.load(run_ptr + tile_row)
-    last_run = tl.load(run_ptr + tile_row + 1)
-    first_partial = tl.load(partial_ptr + tile_row)
-    tiles_before = tl.load(run_first + first_run)
-    full = (tl.load(run_first + last_run) - tiles_before) * pieces
-    steps = full + (tl.load(partial_ptr + tile_row + 1) - first_partial) * pieces
-    begin = (steps.to(tl.int64) * share // shares).to(tl.int32)
-    end = (steps.to(tl.int64) * (share + 1) // shares).to(tl.int32)
-
-    row_max = tl.full([BLOCK_M], float("-inf"), tl.float32)
-    row_sum = tl.zeros([BLOCK_M], tl.float32)
-    accumulator = tl.zeros([BLOCK_M, VALUE], tl.float32)
-    pattern_row = query % Q_TILE
-    full_end = tl.minimum(end, full)
-    if begin < full_end:
-        last_run = _run_of(run_first, first_run, last_run, tiles_before + (full_end - 1) // pieces) + 1
-        first_run = _run_of(run_first, first_run, last_run, tiles_before + begin // pieces)
-        for run in range(first_run, last_run):
-            run_step = (tl.load(run_first + run) - tiles_before) * pieces
-            run_key = tl.load(run_start + run) * KV_TILE
-            run_end = run_step + tl.load(run_stop + run) * pieces - tl.load(run_start + run) * pieces
-            for step in range(tl.maximum(begin, run_step), tl.minimum(full_end, run_end)):
-                accumulator, row_max, row_sum = attend(
-                    q, accumulator, row_max, row_sum, k_tensor, v_tensor, batch, kv_head,
-                    run_key + (step - run_step) * BLOCK_N, patterns, pattern_row, 0, scale, softcap, False, SILU,
-                    SOFTCAP, BLOCK_N, HEAD, VALUE, words_a_row, PRECISION,
-                )  # fmt: skip
-    first_piece = first_partial * pieces - full
-    for piece in range(first_piece + tl.maximum(begin, full), first_piece + tl.maximum(end, full)):
-        key_column = (piece % pieces) * BLOCK_N
-        first_key = tl.load(partial_tile + piece // pieces) * KV_TILE + key_column
-        words = patterns + tl.load(partial_pattern + piece // pieces).to(tl.int64) * (Q_TILE * words_a_row)
-        accumulator, row_max, row_sum = attend(
-            q, accumulator, row_max, row_sum, k_tensor, v_tensor, batch, kv_head, first_key, words, pattern_row,
-            key_column // 32, scale, softcap, True, SILU, SOFTCAP, BLOCK_N, HEAD, VALUE, words_a_row, PRECISION,
-        )  # fmt: skip
+    sums = (
+        tl.zeros([BLOCK_M, VALUE], tl.float32),
+        tl.full([BLOCK_M], float("-inf"), tl.float32),
+        tl.zeros([BLOCK_M], tl.float32),
+    )
+    accumulator, row_max, row_sum = _over_share(
+        attend, sums,
+        (q, k_tensor, v_tensor, batch, kv_head, scale, softcap, SILU, SOFTCAP, BLOCK_N, HEAD, VALUE, PRECISION),
+        share, shares, run_ptr, run_start, run_stop, partial_ptr, partial_tile, partial_pattern, patterns, run_first,
+        mask * tile_rows + first_query // Q_TILE, query % Q_TILE, Q_TILE, KV_TILE, BLOCK_N,
+    )  # fmt: skip
 
     position = ((batch * kv_heads * group + head).to(tl.int64) * q_len + query) * shares + share
     if not SILU:
         accumulator = accumulator / tl.where(row_sum > 0, row_sum, 1.0)[:, None]
         tl.store(share_lse2 + position, row_max + tl.log2(row_sum), mask=inside)
-    column = tl.arange(0, VALUE)
-    tl.store(
-        share_out + position[:, None] * VALUE_DIM + column[None, :],
-        accumulator,
-        mask=inside[:, None] & (column < VALUE_DIM)[None, :],
-    )
+    store_rows(share_out, accumulator, position, inside, VALUE_DIM)
 
 
-@triton.jit(do_not_specialize=["q_len", "heads", "shares"])
+@triton.jit(do_not_specialize=VARYING)
 def merge_shares(
     share_out,  # (B, H, Sq, shares, Dv)
     share_lse2,  # (B, H, Sq, shares); not touched for SILU
@@ -246,9 +260,7 @@ def forward_by_shares(
         in_pieces(v, split.blocks.keys, value),
         share_out,
         share_lse2,
-        *tile_lists(compiled.descriptor),
-        run_first(compiled),
-        *mask_arguments(compiled),
+        *share_lists(compiled),
         options.scale,
         options.softcap,
         q_len,
