@@ -27,6 +27,7 @@ PARTS = (
     ("portable/tiles.py", None),
     ("portable/forward.py", None),
     ("portable/split_keys.py", None),
+    ("portable/row_statistics.py", None),
     ("portable/backward.py", None),
     ("portable/backend.py", None),
 )

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING
 import torch
 import triton
 from cmask_lab.kernels.portable import blocks as block_shapes
-from cmask_lab.kernels.portable.backward import attention_backward_keys, attention_backward_queries, row_statistics
+from cmask_lab.kernels.portable.backward import attention_backward_keys, attention_backward_queries
 from cmask_lab.kernels.portable.blocks import Blocks
 from cmask_lab.kernels.portable.forward import attention_forward
 from cmask_lab.kernels.portable.launch import in_pieces, kernel_constants, on_device, padded, positive_scale
+from cmask_lab.kernels.portable.row_statistics import statistics_of_rows
 from cmask_lab.kernels.portable.schedule import kv_lists, q_lists
 from cmask_lab.kernels.portable.shares import Split, multiprocessors, rows_shape, rows_wanted, share_count
 from cmask_lab.kernels.portable.split_keys import forward_by_shares
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
 
 DTYPES = (torch.float16, torch.bfloat16, torch.float32)
 HEAD_DIM_LIMIT = 256
-STATISTICS_ROWS = 32
 GRID_LIMIT = 2**31 - 1
 
 
@@ -165,7 +165,7 @@ class Portable:
             )
 
         with on_device(q.device):
-            lse2, delta = self._statistics(out, grad_out, lse, grad_lse, value)
+            lse2, delta = statistics_of_rows(out, grad_out, lse, grad_lse, value)
             numbers = (scale, options.softcap, options.normalizer, q_len)
             blocks = self._chosen("backward_keys", q, head, value, compiled.tile)
             attention_backward_keys[(batch * kv_heads * descriptor.kv_tiles * (descriptor.kv_tile // blocks.keys),)](
@@ -199,35 +199,6 @@ class Portable:
             grad_q *= float(options.scale < 0) * -1.0
         grad_sinks = None if options.sinks is None else _sink_gradient(options.sinks, lse, delta)
         return grad_q, grad_k, grad_v, grad_sinks
-
-    def _statistics(
-        self,
-        out: torch.Tensor,
-        grad_out: torch.Tensor,
-        lse: torch.Tensor | None,
-        grad_lse: torch.Tensor | None,
-        value: int,
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """What a softmax row's gradients need, float32 ``(B, H, Sq)`` twice; for "silu" nothing that is read."""
-        if lse is None:
-            unread = torch.empty(1, dtype=torch.float32, device=out.device)
-            return unread, unread
-        lse2, delta = torch.empty_like(lse), torch.empty_like(lse)
-        rows = lse.numel()
-        row_statistics[(triton.cdiv(rows, STATISTICS_ROWS),)](
-            out.contiguous(),
-            grad_out,
-            lse,
-            lse if grad_lse is None else grad_lse.contiguous(),
-            lse2,
-            delta,
-            rows,
-            GRAD_LSE=grad_lse is not None,
-            BLOCK=STATISTICS_ROWS,
-            VALUE=value,
-            VALUE_DIM=out.shape[-1],
-        )
-        return lse2, delta
 
     def _chosen(self, kind: str, q: torch.Tensor, head: int, value: int, tile: tuple[int, int]) -> Blocks:
         if kind in self._blocks:

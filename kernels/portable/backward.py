@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import triton
 import triton.language as tl
+from cmask_lab.kernels.portable.row_statistics import statistic
 from cmask_lab.kernels.portable.tiles import (
     LOG2_E,
     VARYING,
@@ -21,49 +22,6 @@ from cmask_lab.kernels.portable.tiles import (
     store_rows,
     visible,
 )
-
-
-@triton.jit(do_not_specialize=VARYING)
-def row_statistics(
-    out,  # (rows, Dv), contiguous
-    grad_out,  # (rows, Dv), contiguous
-    lse,  # (rows,), natural logarithm
-    grad_lse,  # (rows,); not touched unless GRAD_LSE
-    lse2,  # written, (rows,): lse in units of log2, and +inf for a row that sees nothing
-    delta,  # written, (rows,): sum(out * grad_out) - grad_lse
-    rows,
-    GRAD_LSE: tl.constexpr,
-    BLOCK: tl.constexpr,
-    VALUE: tl.constexpr,
-    VALUE_DIM: tl.constexpr,
-):
-    """What the gradients need of each row of a softmax."""
-    row = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    column = tl.arange(0, VALUE)
-    inside = row < rows
-    cells = row[:, None] * VALUE_DIM + column[None, :]
-    both = inside[:, None] & (column < VALUE_DIM)[None, :]
-    product = tl.load(out + cells, mask=both, other=0).to(tl.float32)
-    product *= tl.load(grad_out + cells, mask=both, other=0).to(tl.float32)
-    total = tl.sum(product, 1)
-    natural = tl.load(lse + row, mask=inside, other=0)
-    if GRAD_LSE:
-        # A row that sees nothing has a constant lse (-inf): whatever its gradient is, nothing follows from it.
-        total -= tl.where(natural == float("-inf"), 0.0, tl.load(grad_lse + row, mask=inside, other=0))
-    tl.store(delta + row, total, mask=inside)
-    tl.store(lse2 + row, tl.where(natural == float("-inf"), float("inf"), natural * LOG2_E), mask=inside)
-
-
-@triton.jit
-def _statistic(written, position, inside, beyond, SILU: tl.constexpr):
-    """Rows of what row_statistics wrote: lse2 or delta. For SILU zeros that nobody uses.
-
-    A row that does not exist gets ``beyond``: +inf for lse2 and 0 for delta make its weights and gradients vanish.
-    """
-    values = tl.zeros(position.shape, tl.float32)
-    if not SILU:
-        values = tl.load(written + position, mask=inside, other=beyond)
-    return values
 
 
 @triton.jit
@@ -119,7 +77,7 @@ def _key_step(
     query = first_query + tl.arange(0, BLOCK_M)
     q = load_rows(q_tensor, batch, head, first_query, BLOCK_M, HEAD)
     scores = tl.dot(k, q.T, input_precision=PRECISION)
-    row_lse2 = _statistic(lse2, query, query < q_len, float("inf"), SILU)[None, :]
+    row_lse2 = statistic(lse2, query, query < q_len, float("inf"), SILU)[None, :]
     weights, slope = _weights_and_slope(scores, row_lse2, scale, softcap, SILU, SOFTCAP)
     if MASKED:
         seen = visible(words, row, first_word, BLOCK_M, WORDS_A_ROW)
@@ -132,7 +90,7 @@ def _key_step(
         if MASKED:
             grad_scores = tl.where(seen, grad_scores, 0.0)
     else:
-        row_delta = _statistic(delta, query, query < q_len, 0.0, SILU)[None, :]
+        row_delta = statistic(delta, query, query < q_len, 0.0, SILU)[None, :]
         grad_scores = weights * (grad_weights - row_delta) * slope
     grad_k = tl.dot(grad_scores.to(q.dtype), q, grad_k, input_precision=PRECISION)
     return grad_k, grad_v
@@ -300,8 +258,8 @@ def attention_backward_queries(
     position = batch_head.to(tl.int64) * q_len + query
     q = load_rows(q_tensor, batch, head, first_query, BLOCK_M, HEAD)
     grad_out = load_rows(grad_out_tensor, batch, head, first_query, BLOCK_M, VALUE)
-    row_lse2 = _statistic(lse2, position, query < q_len, float("inf"), SILU)[:, None]
-    row_delta = _statistic(delta, position, query < q_len, 0.0, SILU)[:, None]
+    row_lse2 = statistic(lse2, position, query < q_len, float("inf"), SILU)[:, None]
+    row_delta = statistic(delta, position, query < q_len, 0.0, SILU)[:, None]
     (total,) = over_tiles(
         _query_step, (tl.zeros([BLOCK_M, HEAD], tl.float32),),
         (q, grad_out, row_lse2, row_delta, k_tensor, v_tensor, batch, head // group, scale, softcap, SILU, SOFTCAP,

@@ -9,7 +9,7 @@ from triton.compiler import ASTSource
 
 SHARED_BYTES = {80: 163 * 1024, 90: 227 * 1024, 100: 227 * 1024}
 """Shared memory of one program, CUDA programming guide, table of compute capabilities."""
-FLOAT_POINTERS = {"lse", "sinks", "lse2", "delta", "share_out", "share_lse2"}
+FLOAT_POINTERS = {"lse", "sinks", "lse2", "delta", "grad_lse", "share_out", "share_lse2"}
 FLOATS = {"scale", "softcap", "normalizer"}
 LISTS = {
     "run_ptr",
@@ -23,8 +23,13 @@ LISTS = {
     "order",
     "mask_index",
 }
-TENSORS = {"q", "out", "grad_q", "grad_k", "grad_v"}
+TENSORS = {"q", "out", "grad_out", "grad_q", "grad_k", "grad_v"}
 ROWS = {"q_tensor": "queries", "grad_out_tensor": "queries", "k_tensor": "keys", "v_tensor": "keys"}
+
+
+def is_length(name: str) -> bool:
+    """Whether the argument of that name is an integer: a length, a number of something, or a stride."""
+    return name not in FLOAT_POINTERS | FLOATS | LISTS | TENSORS | ROWS.keys()
 
 
 def compile_ahead(kernel, capability: int, blocks: Blocks, dim: int, **options):
@@ -45,7 +50,7 @@ def compile_ahead(kernel, capability: int, blocks: Blocks, dim: int, **options):
             return "*fp32"
         if name in LISTS:
             return "*i32"
-        return "fp32" if name in FLOATS else "i32"
+        return "i32" if is_length(name) else "fp32"
 
     signature = {name: type_of(name) for name in kernel.arg_names}
     aligned = {(i,): [["tt.divisibility", 16]] for i, name in enumerate(kernel.arg_names) if signature[name][0] == "*"}

@@ -12,6 +12,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from cmask_lab.kernels.portable import split_keys
 from cmask_lab.kernels.portable.backend import Portable
 from cmask_lab.kernels.portable.blocks import Blocks
 from hypothesis import given, settings
@@ -194,6 +195,29 @@ def test_every_element_of_the_results_is_written():
         check_forward((Portable(shares=30),), last(*MASKS["far apart"]), case, DEVICE)
     finally:
         torch.use_deterministic_algorithms(False)
+
+
+class FirstHalf:
+    """The kernel, but only the first half of its programs is launched."""
+
+    kernel = split_keys.attention_share
+
+    def __getitem__(self, grid):
+        return self.kernel[(grid[0] // 2,)]
+
+
+def test_programs_write_nothing_but_their_own_heads(monkeypatch):
+    """Three heads share a kv head, and a program has rows for four."""
+    compiled = last(cm.causal(), 1)
+    data = tensors(compiled, Case(heads=6, kv_heads=2), DEVICE)
+    monkeypatch.setattr(split_keys, "attention_share", FirstHalf())
+    torch.use_deterministic_algorithms(True)  # fills memory that is not written with NaN
+    try:
+        out, _ = Portable(shares=2).forward(data.q, data.k, data.v, compiled.to(DEVICE), data.options)
+    finally:
+        torch.use_deterministic_algorithms(False)
+    assert out[:, :3].isfinite().all()
+    assert out[:, 3:].isnan().all()
 
 
 @pytest.mark.skipif(INTERPRETED, reason="programs of the interpreter run one after another")

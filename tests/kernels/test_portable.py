@@ -14,8 +14,10 @@ pytest.importorskip("triton")
 
 from cmask_lab.kernels.portable import backward, forward
 from cmask_lab.kernels.portable.blocks import TENSOR_MEMORY_BYTES, choose
+from cmask_lab.kernels.portable.row_statistics import row_statistics
+from cmask_lab.kernels.portable.split_keys import attention_share, merge_shares
 
-from tests.kernels.compiled_ahead import SHARED_BYTES, compile_ahead
+from tests.kernels.compiled_ahead import SHARED_BYTES, compile_ahead, is_length
 
 KERNELS = {
     "forward": forward.attention_forward,
@@ -51,6 +53,13 @@ def test_compiles_ahead_of_time(capability, kind):
 @pytest.mark.parametrize("kind", KERNELS)
 def test_options_compile_ahead_of_time(kind, options):
     assert "wgmma" in compile_for(90, kind, 64, **options).asm["ptx"]
+
+
+@pytest.mark.parametrize("kernel", [*KERNELS.values(), row_statistics, attention_share, merge_shares])
+def test_no_length_is_compiled_in(kernel):
+    """But whether the columns of q lie side by side is."""
+    lengths = [each for each in kernel.params if not each.is_constexpr and is_length(each.name)]
+    assert [each.name for each in lengths if not each.do_not_specialize and each.name != "q_column"] == []
 
 
 def test_pattern_bits_stay_in_the_layout_of_the_scores():
