@@ -75,7 +75,7 @@ MASKS = {
 }
 
 
-@pytest.mark.parametrize("shares", [2, 5, 40])
+@pytest.mark.parametrize("shares", [3, 40])
 @pytest.mark.parametrize("name", MASKS)
 def test_every_mask(name, shares):
     """40 are more shares than there are tiles."""
@@ -126,7 +126,7 @@ def test_options(case, dtype):
 @pytest.mark.parametrize(("heads", "kv_heads"), [(1, 1), (5, 1), (8, 2), (80, 1)])
 def test_rows_of_a_program(q_len, heads, kv_heads):
     """From one query of one head to more queries, and more heads, than one program takes."""
-    if INTERPRETED and heads * q_len > 300:
+    if INTERPRETED and heads * q_len > 130:
         pytest.skip("takes the interpreter too long")
     both(last(cm.window(90), q_len, keys=200), Case(heads=heads, kv_heads=kv_heads, sinks=True), 2)
 
@@ -146,7 +146,7 @@ def test_masks_by_batch():
     both(last(mask, 2), Case(heads=4, kv_heads=1, batch=3), 3)
 
 
-@settings(max_examples=25 if INTERPRETED else 200)
+@settings(max_examples=15 if INTERPRETED else 200)
 @given(
     mask=compositions(),
     q_len=st.integers(1, 16),
