@@ -1,14 +1,15 @@
-"""The backend for Blackwell (sm_100): a forward kernel that is compiled and checked, but **has not run on the chip**.
+"""The backend for Blackwell (sm_100): kernels that are compiled and checked, but **have not run on the chip**.
 
-Its arithmetic is tested in Triton's interpreter; NOTES.md says what the compiler made of it. Gradients come from the
-portable kernels.
+Their arithmetic is tested in Triton's interpreter; NOTES.md says what the compiler made of them. What the forward
+kernel takes the backward kernels take too: there is one rule, :meth:`Blackwell.unsupported`, and what it declines goes
+to the portable kernels, forward and backward.
 """
 
 from __future__ import annotations
 
 import torch
+from cmask_lab.kernels.blackwell import backward as _backward
 from cmask_lab.kernels.blackwell import forward as _forward
-from cmask_lab.kernels.portable import BACKEND as PORTABLE
 from cmask_lab.kernels.registry import Backend, Problem
 
 TILES = ((128, 128), (128, 64))
@@ -19,7 +20,7 @@ class Blackwell:
 
     name = "blackwell"
     forward = staticmethod(_forward.forward)
-    backward = staticmethod(PORTABLE.backward)
+    backward = staticmethod(_backward.backward)
 
     def unsupported(self, problem: Problem) -> str | None:
         """Why it can't run the problem; None if it can."""
@@ -34,7 +35,7 @@ class Blackwell:
             return f"takes tiles of {' and '.join(map(str, TILES))}, not {problem.tile}"
         if problem.activation != "softmax" or problem.softcap or problem.sinks:
             return "computes the plain softmax, without softcap or sinks"
-        return PORTABLE.unsupported(problem) if problem.needs_grad else None
+        return None
 
 
 BACKEND: Backend = Blackwell()

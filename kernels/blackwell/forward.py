@@ -14,32 +14,20 @@ from __future__ import annotations
 import torch
 import triton
 import triton.language as tl
+from cmask_lab.kernels.blackwell.launch import (
+    VARYING,
+    mask_arguments,
+    padded_head_dim,
+    tile_descriptor,
+    tma_ready,
+    with_positive_scale,
+)
+from cmask_lab.kernels.blackwell.tiles import LN_2, LOG2_E, load_rows, visible
 from cmask_lab.kernels.registry import Options
-from triton.tools.tensor_descriptor import TensorDescriptor
 
 from cmask_lab.compiler.compile import CompiledMask
 
-LOG2_E = tl.constexpr(1.4426950408889634)
-LN_2 = tl.constexpr(0.6931471805599453)
 LOWEST_MAX = tl.constexpr(-1.0e29)
-VARYING = ["q_len", "tile_rows", "heads", "group", "batch_stride", "head_stride"]
-"""Integers of which no value is compiled in."""
-
-
-@triton.jit
-def _rows(tensor, batch, head, first, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
-    """(ROWS, COLUMNS) of a (B, H, S, D) tensor from position ``first`` on; zeros outside of it."""
-    return tensor.load([batch, head, first, 0]).reshape(ROWS, COLUMNS)
-
-
-@triton.jit
-def _visible(words, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
-    """bool (ROWS, COLUMNS): the cells of a pattern, from row-major words of 32."""
-    row = tl.arange(0, ROWS)
-    word = tl.arange(0, COLUMNS // 32)
-    bits = tl.load(words + row[:, None] * (COLUMNS // 32) + word[None, :])
-    one = tl.full([1, 1, 32], 1, tl.int32) << tl.arange(0, 32)[None, None, :]
-    return ((bits[:, :, None] & one) != 0).reshape(ROWS, COLUMNS)
 
 
 @triton.jit
@@ -48,14 +36,14 @@ def _attend(
     MASKED: tl.constexpr, Q_TILE: tl.constexpr, KV_TILE: tl.constexpr, HEAD: tl.constexpr,
 ):  # fmt: skip
     """One kv tile: scores, unnormalised softmax, and the sum of values."""
-    k = _rows(k_tensor, batch, kv_head, tile * KV_TILE, KV_TILE, HEAD)
+    k = load_rows(k_tensor, batch, kv_head, tile * KV_TILE, KV_TILE, HEAD)
     scores = tl.dot(q, k.T)
     if MASKED:
-        scores = tl.where(_visible(words, Q_TILE, KV_TILE), scores, float("-inf"))
+        scores = tl.where(visible(words, 0, Q_TILE, KV_TILE, KV_TILE // 32), scores, float("-inf"))
     new_max = tl.maximum(row_max, tl.max(scores, 1) * factor)
     weights = tl.exp2(scores * factor - new_max[:, None])
     shrink = tl.exp2(row_max - new_max)
-    v = _rows(v_tensor, batch, kv_head, tile * KV_TILE, KV_TILE, HEAD)
+    v = load_rows(v_tensor, batch, kv_head, tile * KV_TILE, KV_TILE, HEAD)
     out = tl.dot(weights.to(v.dtype), v, out * shrink[:, None])
     return out, new_max, row_sum * shrink + tl.sum(weights, 1)
 
@@ -98,7 +86,7 @@ def forward_kernel(
     row_max = tl.full([Q_TILE], LOWEST_MAX, tl.float32)
     row_sum = tl.zeros([Q_TILE], tl.float32)
     out = tl.zeros([Q_TILE, HEAD], tl.float32)
-    q = _rows(q_tensor, batch, head, query_tile * Q_TILE, Q_TILE, HEAD)
+    q = load_rows(q_tensor, batch, head, query_tile * Q_TILE, Q_TILE, HEAD)
     first, last = tl.load(partial_ptr + tile_row), tl.load(partial_ptr + tile_row + 1)
     for partial in tl.range(first, last, warp_specialize=True):
         words = patterns + tl.load(partial_pattern + partial).to(tl.int64) * (Q_TILE * KV_TILE // 32)
@@ -136,53 +124,24 @@ def forward(
     lse = torch.empty((batch, heads, q_len), dtype=torch.float32, device=query.device)
     if not out.numel() or not key.numel():
         return out.zero_(), lse.fill_(float("-inf"))
-    if options.scale <= 0:  # the running maximum needs a positive one
-        negative = options.scale < 0
-        query, scale = (-query, -options.scale) if negative else (torch.zeros_like(query), 1.0)
-    else:
-        scale = options.scale
-    descriptor = compiled.descriptor
-    q_tile, kv_tile = compiled.tile
-    head = 64 if head_dim <= 64 else 128
-    own = torch.argsort(descriptor.order // descriptor.q_tiles, stable=True)
-    order = (descriptor.order[own] % descriptor.q_tiles).contiguous()
-    mask_index = torch.from_numpy(compiled.mask_index).to(query.device)
-    masks_by_batch, masks_by_head = compiled.mask_index.shape
-    forward_kernel[(batch * heads * descriptor.q_tiles,)](
-        tile_descriptor(query, q_tile, head),
-        tile_descriptor(key, kv_tile, head),
-        tile_descriptor(value, kv_tile, head),
-        tile_descriptor(out.view(batch * heads, q_len, head_dim), q_tile, head),
-        lse,
-        descriptor.run_ptr,
-        descriptor.run_start,
-        descriptor.run_stop,
-        descriptor.partial_ptr,
-        descriptor.partial_tile,
-        descriptor.partial_pattern,
-        descriptor.patterns,
-        order,
-        mask_index,
-        masks_by_head if masks_by_batch > 1 else 0,
-        1 if masks_by_head > 1 else 0,
-        scale,
-        q_len,
-        descriptor.q_tiles,
-        heads,
-        heads // key.shape[1],
-        Q_TILE=q_tile,
-        KV_TILE=kv_tile,
-        HEAD=head,
-        **launch_options(kv_tile),
-    )
+    query, scale = with_positive_scale(query, options.scale)
+    q_tiles, (q_tile, kv_tile) = compiled.descriptor.q_tiles, compiled.tile
+    with torch.cuda.device_of(query):
+        forward_kernel[(batch * heads * q_tiles,)](
+            tile_descriptor(tma_ready(query), q_tile),
+            tile_descriptor(tma_ready(key), kv_tile),
+            tile_descriptor(tma_ready(value), kv_tile),
+            tile_descriptor(out.view(batch * heads, q_len, head_dim), q_tile),
+            lse,
+            *mask_arguments(compiled),
+            scale,
+            q_len,
+            q_tiles,
+            heads,
+            heads // key.shape[1],
+            Q_TILE=q_tile,
+            KV_TILE=kv_tile,
+            HEAD=padded_head_dim(head_dim),
+            **launch_options(kv_tile),
+        )
     return out, lse
-
-
-def tile_descriptor(tensor: torch.Tensor, rows: int, columns: int) -> TensorDescriptor:
-    """TMA descriptor of a tensor (…, positions, head_dim): what lies outside reads as zeros and is not written."""
-    strides_fit = all(stride > 0 and stride % 8 == 0 for stride in tensor.stride()[:-1])
-    if tensor.stride(-1) != 1 or not strides_fit or tensor.data_ptr() % 16:
-        tensor = tensor.clone(memory_format=torch.contiguous_format)
-    return TensorDescriptor(
-        tensor, list(tensor.shape), list(tensor.stride()), [1] * (tensor.ndim - 2) + [rows, columns]
-    )

@@ -1,4 +1,4 @@
-"""The Blackwell forward kernel in Triton's interpreter; run by test_blackwell.py in a process of its own."""
+"""The Blackwell kernels in Triton's interpreter; run by test_blackwell.py in a process of its own."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ from dataclasses import replace
 
 import pytest
 import torch
-from cmask_lab.kernels.blackwell import BACKEND
+from cmask_lab.kernels.blackwell import BACKEND, TILES
 
 import cmask_lab as cm
+from tests.kernels import oracle
 from tests.kernels.masks import families
-from tests.kernels.oracle import Case, dense, expected, tensors
+from tests.kernels.oracle import Case, compare, dense, run, tensors
 
 HALF = Case(heads=1, kv_heads=1, head_dim=64, value_dim=64, dtype=torch.float16)
 
@@ -25,22 +26,25 @@ def _numpy_says_nothing_about_infinities():
 
 
 def check(compiled: cm.CompiledMask, case: Case) -> None:
-    data = tensors(compiled, case)
-    torch.use_deterministic_algorithms(True)  # fills memory that is not written with NaN
+    """Results and gradients are within their bounds, and all of them are written: memory that isn't holds NaN."""
+    torch.use_deterministic_algorithms(True)
     try:
-        out, lse = BACKEND.forward(data.q, data.k, data.v, compiled.to("cpu"), data.options)
+        assert torch.utils.deterministic.fill_uninitialized_memory
+        oracle.check(BACKEND, compiled, case)
     finally:
         torch.use_deterministic_algorithms(False)
-    results, limit = expected(data, dense(compiled))
-    for name, got in (("out", out.double()), ("lse", lse.double())):
-        finite = torch.isfinite(results[name])
-        assert torch.equal(got[~finite], results[name][~finite]), name
-        assert ((got - results[name]).abs()[finite] <= limit[name][finite]).all(), name
 
 
 @pytest.mark.parametrize("mask", families().values(), ids=families().keys())
 def test_every_family(mask):
     check(cm.compile(mask, 150, tile=(128, 64)), HALF)
+
+
+@pytest.mark.parametrize("head_dim", [64, 128])
+@pytest.mark.parametrize("tile", TILES, ids=str)
+@pytest.mark.parametrize("name", ["causal", "window", "documents", "grid", "random"])
+def test_tiles_and_head_dims(name, tile, head_dim):
+    check(cm.compile(families()[name], 150, tile=tile), replace(HALF, head_dim=head_dim, value_dim=head_dim))
 
 
 @pytest.mark.parametrize(
@@ -50,6 +54,7 @@ def test_every_family(mask):
         {"head_dim": 80, "value_dim": 80},
         {"scale": -0.3},
         {"scale": 0.0},
+        {"grad_lse": False},
     ],
     ids=str,
 )
@@ -71,7 +76,19 @@ def test_masks_by_batch_and_head():
 def test_strides():
     compiled = cm.compile(cm.causal(), 140, tile=(128, 128))
     data = tensors(compiled, HALF)
-    plain, _ = BACKEND.forward(data.q, data.k, data.v, compiled.to("cpu"), data.options)
-    moved = [t.transpose(1, 2).contiguous().transpose(1, 2).mT.contiguous().mT for t in (data.q, data.k, data.v)]
-    strided, _ = BACKEND.forward(*moved, compiled.to("cpu"), data.options)
-    assert torch.equal(plain, strided)
+    plain = run(BACKEND, compiled, data)
+    by_position = {
+        name: getattr(data, name).transpose(1, 2).contiguous().transpose(1, 2) for name in ("q", "k", "v", "grad_out")
+    }
+    column_first = {name: getattr(data, name).mT.contiguous().mT for name in by_position}
+    for moved in (by_position, column_first):
+        strided = run(BACKEND, compiled, replace(data, **moved))
+        for name, wanted in plain.items():
+            assert torch.equal(strided[name], wanted), name
+
+
+def test_a_gradient_that_is_one_number_for_all():
+    compiled = cm.compile(cm.causal(), 140, tile=(128, 64))
+    data = tensors(compiled, replace(HALF, grad_lse=False))
+    ones = replace(data, grad_out=torch.ones((), dtype=torch.float16).expand_as(data.grad_out))
+    compare(run(BACKEND, compiled, ones), ones, dense(compiled))

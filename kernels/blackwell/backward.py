@@ -1,0 +1,316 @@
+"""Backward attention for Blackwell (sm_100), written for a chip that it has **not run on**.
+
+Two kernels, each of which owns what it writes, so that there are no atomic additions and every run gives the same bits:
+
+====================  ============================================================================================
+key_gradient_kernel   dK and dV of one kv tile: over the query tiles that see it (transposed descriptor) and over the
+                      query heads that share it, in steps of 64 queries. Scores are transposed, (keys, queries), so
+                      that P and dS are left operands of dV = P dO and dK = dS Q, which tensor memory can hold
+query_gradient_kernel dQ of one query tile: over the kv tiles that it sees, in steps of 64 keys; dQ = dS K
+====================  ============================================================================================
+
+dQ takes a pass of its own, with S and dP computed again (seven products instead of five), because of what can be
+checked without the chip. The other way is to add dQ to memory in the first kernel; ``tl`` can say it (``atomic_add`` of
+a tensor descriptor is a TMA addition), but Triton's interpreter can't run it, in 3.6 as in 3.7, and the gradient of the
+keys already fills tensor memory: dK and dV take 256 of its 512 columns for head dimension 128, two steps of S, dP, P
+and dS up to 192, and dQ would want 128.
+
+It is plain ``tl``, as the forward kernel is: the same source runs in the interpreter and compiles for sm_100, where
+Triton splits each loop into a warp that loads by TMA, one that starts ``tcgen05.mma``, and eight that compute P and
+dS. With four, a thread holds more of dK and dV between two loops than it has registers for, and spills.
+"""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+from cmask_lab.kernels.blackwell.launch import (
+    VARYING,
+    mask_arguments,
+    padded_head_dim,
+    tile_descriptor,
+    tma_ready,
+    with_positive_scale,
+)
+from cmask_lab.kernels.blackwell.tiles import LOG2_E, load_rows, visible
+from cmask_lab.kernels.portable.backward import row_statistics
+from cmask_lab.kernels.registry import Options
+
+from cmask_lab.compiler.compile import CompiledMask
+
+STEP = 64
+"""Queries of a step of the first kernel, keys of a step of the second: what fits into tensor memory."""
+LAUNCH_OPTIONS = {"num_warps": 8, "num_stages": 3}
+"""Warps that compute weights, and stages of the ring that TMA fills."""
+STATISTICS_ROWS = 32
+"""Rows of a program that prepares the statistics."""
+
+
+@triton.jit
+def _key_step(
+    grad_k, grad_v, k, v, q_tensor, grad_out_tensor, lse2, delta, statistics, batch, head, first_query, q_len,
+    words, first_word, factor,
+    MASKED: tl.constexpr, STEP: tl.constexpr, KV_TILE: tl.constexpr, HEAD: tl.constexpr, WORDS_A_ROW: tl.constexpr,
+):  # fmt: skip
+    """What one block of queries adds to the gradients of a tile of keys and values; scores are (keys, queries)."""
+    query = first_query + tl.arange(0, STEP)
+    q = load_rows(q_tensor, batch, head, first_query, STEP, HEAD)
+    scores = tl.dot(k, q.T)
+    row_lse2 = tl.load(lse2 + statistics + query, mask=query < q_len, other=float("inf"))
+    weights = tl.exp2(scores * factor - row_lse2[None, :])
+    if MASKED:
+        weights = tl.where(visible(words, first_word, KV_TILE, STEP, WORDS_A_ROW), weights, 0.0)
+    grad_out = load_rows(grad_out_tensor, batch, head, first_query, STEP, HEAD)
+    grad_v = tl.dot(weights.to(grad_out.dtype), grad_out, grad_v)
+    grad_weights = tl.dot(v, grad_out.T)
+    row_delta = tl.load(delta + statistics + query, mask=query < q_len, other=0.0)
+    grad_scores = weights * (grad_weights - row_delta[None, :])
+    grad_k = tl.dot(grad_scores.to(q.dtype), q, grad_k)
+    return grad_k, grad_v
+
+
+@triton.jit(do_not_specialize=VARYING)
+def key_gradient_kernel(
+    q_tensor,  # (B, H, Sq, D)
+    k_tensor,  # (B, Hkv, Skv, D)
+    v_tensor,  # (B, Hkv, Skv, D)
+    grad_out_tensor,  # (B, H, Sq, D)
+    grad_k_tensor,  # (B * Hkv, Skv, D)
+    grad_v_tensor,  # (B * Hkv, Skv, D)
+    lse2,  # (B * H, Sq)
+    delta,  # (B * H, Sq)
+    run_ptr,  # of the transposed descriptor, as all of these
+    run_start,
+    run_stop,
+    partial_ptr,
+    partial_tile,
+    partial_pattern,
+    patterns,
+    order,
+    mask_index,
+    batch_stride,
+    head_stride,
+    scale,
+    q_len,
+    tile_rows,  # kv tiles
+    heads,
+    kv_heads,
+    group,
+    Q_TILE: tl.constexpr,
+    KV_TILE: tl.constexpr,
+    STEP: tl.constexpr,
+    HEAD: tl.constexpr,
+):
+    """Gradients of one tile of keys and values, from all query heads that share it."""
+    words_a_row: tl.constexpr = Q_TILE // 32
+    pieces: tl.constexpr = Q_TILE // STEP
+    kv_index = tl.program_id(0) // tile_rows
+    batch = kv_index // kv_heads
+    kv_head = kv_index % kv_heads
+    # Heads of a group may have different masks; the first one's order of work serves all.
+    first_mask = tl.load(mask_index + batch * batch_stride + kv_head * group * head_stride)
+    tile = tl.load(order + first_mask * tile_rows + tl.program_id(0) % tile_rows)
+    factor = scale * LOG2_E
+    k = load_rows(k_tensor, batch, kv_head, tile * KV_TILE, KV_TILE, HEAD)
+    v = load_rows(v_tensor, batch, kv_head, tile * KV_TILE, KV_TILE, HEAD)
+    grad_k = tl.zeros([KV_TILE, HEAD], tl.float32)
+    grad_v = tl.zeros([KV_TILE, HEAD], tl.float32)
+    for head in range(kv_head * group, (kv_head + 1) * group):
+        tile_row = tl.load(mask_index + batch * batch_stride + head * head_stride) * tile_rows + tile
+        statistics = (batch * heads + head).to(tl.int64) * q_len
+        first, last = tl.load(partial_ptr + tile_row) * pieces, tl.load(partial_ptr + tile_row + 1) * pieces
+        for piece in tl.range(first, last, warp_specialize=True, disallow_acc_multi_buffer=True):
+            column = (piece % pieces) * STEP
+            words = patterns + tl.load(partial_pattern + piece // pieces).to(tl.int64) * (KV_TILE * words_a_row)
+            grad_k, grad_v = _key_step(
+                grad_k, grad_v, k, v, q_tensor, grad_out_tensor, lse2, delta, statistics, batch, head,
+                tl.load(partial_tile + piece // pieces) * Q_TILE + column, q_len, words, column // 32, factor,
+                True, STEP, KV_TILE, HEAD, words_a_row,
+            )  # fmt: skip
+        for run in range(tl.load(run_ptr + tile_row), tl.load(run_ptr + tile_row + 1)):
+            first, last = tl.load(run_start + run) * pieces, tl.load(run_stop + run) * pieces
+            for piece in tl.range(first, last, warp_specialize=True, disallow_acc_multi_buffer=True):
+                grad_k, grad_v = _key_step(
+                    grad_k, grad_v, k, v, q_tensor, grad_out_tensor, lse2, delta, statistics, batch, head,
+                    piece * STEP, q_len, patterns, 0, factor,
+                    False, STEP, KV_TILE, HEAD, words_a_row,
+                )  # fmt: skip
+    grad_k_tensor.store(
+        [kv_index, tile * KV_TILE, 0], (grad_k * scale).to(grad_k_tensor.dtype).reshape(1, KV_TILE, HEAD)
+    )
+    grad_v_tensor.store([kv_index, tile * KV_TILE, 0], grad_v.to(grad_v_tensor.dtype).reshape(1, KV_TILE, HEAD))
+
+
+@triton.jit
+def _query_step(
+    grad_q, q, grad_out, row_lse2, row_delta, k_tensor, v_tensor, batch, kv_head, first_key, words, first_word, factor,
+    MASKED: tl.constexpr, Q_TILE: tl.constexpr, STEP: tl.constexpr, HEAD: tl.constexpr, WORDS_A_ROW: tl.constexpr,
+):  # fmt: skip
+    """What one block of keys adds to the gradient of a tile of queries; scores are (queries, keys)."""
+    k = load_rows(k_tensor, batch, kv_head, first_key, STEP, HEAD)
+    v = load_rows(v_tensor, batch, kv_head, first_key, STEP, HEAD)
+    scores = tl.dot(q, k.T)
+    grad_weights = tl.dot(grad_out, v.T)
+    weights = tl.exp2(scores * factor - row_lse2[:, None])
+    if MASKED:
+        weights = tl.where(visible(words, first_word, Q_TILE, STEP, WORDS_A_ROW), weights, 0.0)
+    grad_scores = weights * (grad_weights - row_delta[:, None])
+    return tl.dot(grad_scores.to(k.dtype), k, grad_q)
+
+
+@triton.jit(do_not_specialize=VARYING)
+def query_gradient_kernel(
+    q_tensor,  # (B, H, Sq, D)
+    k_tensor,  # (B, Hkv, Skv, D)
+    v_tensor,  # (B, Hkv, Skv, D)
+    grad_out_tensor,  # (B, H, Sq, D)
+    grad_q_tensor,  # (B * H, Sq, D)
+    lse2,  # (B * H, Sq)
+    delta,  # (B * H, Sq)
+    run_ptr,
+    run_start,
+    run_stop,
+    partial_ptr,
+    partial_tile,
+    partial_pattern,
+    patterns,
+    order,
+    mask_index,
+    batch_stride,
+    head_stride,
+    scale,
+    q_len,
+    tile_rows,  # query tiles
+    heads,
+    group,
+    Q_TILE: tl.constexpr,
+    KV_TILE: tl.constexpr,
+    STEP: tl.constexpr,
+    HEAD: tl.constexpr,
+):
+    """The gradient of one tile of queries."""
+    words_a_row: tl.constexpr = KV_TILE // 32
+    pieces: tl.constexpr = KV_TILE // STEP
+    head_index = tl.program_id(0) // tile_rows
+    batch = head_index // heads
+    head = head_index % heads
+    mask = tl.load(mask_index + batch * batch_stride + head * head_stride)
+    tile = tl.load(order + mask * tile_rows + tl.program_id(0) % tile_rows)
+    tile_row = mask * tile_rows + tile
+    factor = scale * LOG2_E
+    query = tile * Q_TILE + tl.arange(0, Q_TILE)
+    position = head_index.to(tl.int64) * q_len + query
+    row_lse2 = tl.load(lse2 + position, mask=query < q_len, other=float("inf"))
+    row_delta = tl.load(delta + position, mask=query < q_len, other=0.0)
+    q = load_rows(q_tensor, batch, head, tile * Q_TILE, Q_TILE, HEAD)
+    grad_out = load_rows(grad_out_tensor, batch, head, tile * Q_TILE, Q_TILE, HEAD)
+    grad_q = tl.zeros([Q_TILE, HEAD], tl.float32)
+    first, last = tl.load(partial_ptr + tile_row) * pieces, tl.load(partial_ptr + tile_row + 1) * pieces
+    for piece in tl.range(first, last, warp_specialize=True, disallow_acc_multi_buffer=True):
+        column = (piece % pieces) * STEP
+        words = patterns + tl.load(partial_pattern + piece // pieces).to(tl.int64) * (Q_TILE * words_a_row)
+        grad_q = _query_step(
+            grad_q, q, grad_out, row_lse2, row_delta, k_tensor, v_tensor, batch, head // group,
+            tl.load(partial_tile + piece // pieces) * KV_TILE + column, words, column // 32, factor,
+            True, Q_TILE, STEP, HEAD, words_a_row,
+        )  # fmt: skip
+    for run in range(tl.load(run_ptr + tile_row), tl.load(run_ptr + tile_row + 1)):
+        first, last = tl.load(run_start + run) * pieces, tl.load(run_stop + run) * pieces
+        for piece in tl.range(first, last, warp_specialize=True, disallow_acc_multi_buffer=True):
+            grad_q = _query_step(
+                grad_q, q, grad_out, row_lse2, row_delta, k_tensor, v_tensor, batch, head // group, piece * STEP,
+                patterns, 0, factor,
+                False, Q_TILE, STEP, HEAD, words_a_row,
+            )  # fmt: skip
+    grad_q_tensor.store(
+        [head_index, tile * Q_TILE, 0], (grad_q * scale).to(grad_q_tensor.dtype).reshape(1, Q_TILE, HEAD)
+    )
+
+
+def backward(
+    grad_out: torch.Tensor,
+    grad_lse: torch.Tensor | None,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    out: torch.Tensor,
+    lse: torch.Tensor | None,
+    compiled: CompiledMask,
+    options: Options,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, None]:
+    """Run the kernels; see ``Backend.backward``. Always deterministic."""
+    grad_query, grad_key, grad_value = (
+        torch.empty(t.shape, dtype=t.dtype, device=t.device) for t in (query, key, value)
+    )
+    if not out.numel() or not key.numel():
+        return grad_query.zero_(), grad_key.zero_(), grad_value.zero_(), None
+    assert lse is not None, "this backend computes the softmax alone, which has a log-sum-exp"
+    (batch, heads, q_len, head_dim), (_, kv_heads, kv_len, _) = query.shape, key.shape
+    group, descriptor, (q_tile, kv_tile) = heads // kv_heads, compiled.descriptor, compiled.tile
+    positive, scale = with_positive_scale(query, options.scale)
+    grad_out = grad_out.contiguous()
+    positive, key, value, grad_out = (tma_ready(tensor) for tensor in (positive, key, value, grad_out))
+    constants = {"Q_TILE": q_tile, "KV_TILE": kv_tile, "STEP": STEP, "HEAD": padded_head_dim(head_dim)}
+    with torch.cuda.device_of(query):
+        lse2, delta = _statistics(out, grad_out, lse, grad_lse)
+        key_gradient_kernel[(batch * kv_heads * descriptor.kv_tiles,)](
+            tile_descriptor(positive, STEP),
+            tile_descriptor(key, kv_tile),
+            tile_descriptor(value, kv_tile),
+            tile_descriptor(grad_out, STEP),
+            tile_descriptor(grad_key.view(batch * kv_heads, kv_len, head_dim), kv_tile),
+            tile_descriptor(grad_value.view(batch * kv_heads, kv_len, head_dim), kv_tile),
+            lse2,
+            delta,
+            *mask_arguments(compiled, by_kv_tile=True),
+            scale,
+            q_len,
+            descriptor.kv_tiles,
+            heads,
+            kv_heads,
+            group,
+            **constants,
+            **LAUNCH_OPTIONS,
+        )
+        query_gradient_kernel[(batch * heads * descriptor.q_tiles,)](
+            tile_descriptor(positive, q_tile),
+            tile_descriptor(key, STEP),
+            tile_descriptor(value, STEP),
+            tile_descriptor(grad_out, q_tile),
+            tile_descriptor(grad_query.view(batch * heads, q_len, head_dim), q_tile),
+            lse2,
+            delta,
+            *mask_arguments(compiled),
+            scale,
+            q_len,
+            descriptor.q_tiles,
+            heads,
+            group,
+            **constants,
+            **LAUNCH_OPTIONS,
+        )
+    if options.scale <= 0:
+        grad_query *= -1.0 if options.scale < 0 else 0.0
+    return grad_query, grad_key, grad_value, None
+
+
+def _statistics(
+    out: torch.Tensor, grad_out: torch.Tensor, lse: torch.Tensor, grad_lse: torch.Tensor | None
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """lse in base 2, and delta: the sum of out times its gradient in a row, less the gradient of lse."""
+    lse2, delta, head_dim = torch.empty_like(lse), torch.empty_like(lse), out.shape[-1]
+    row_statistics[(triton.cdiv(lse.numel(), STATISTICS_ROWS),)](
+        out.contiguous(),
+        grad_out.contiguous(),
+        lse.contiguous(),
+        lse if grad_lse is None else grad_lse.contiguous(),
+        lse2,
+        delta,
+        lse.numel(),
+        GRAD_LSE=grad_lse is not None,
+        BLOCK=STATISTICS_ROWS,
+        VALUE=padded_head_dim(head_dim),
+        VALUE_DIM=head_dim,
+    )
+    return lse2, delta
