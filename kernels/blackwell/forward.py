@@ -112,7 +112,7 @@ def forward_kernel(
 
 def launch_options(kv_tile: int) -> dict[str, int]:
     """Warps of the softmax and stages of the K and V ring: as many as fit into shared memory."""
-    return {"num_warps": 4, "num_stages": 2 if kv_tile == 128 else 3}
+    return {"num_warps": 8, "num_stages": 2 if kv_tile == 128 else 3}
 
 
 def forward(
