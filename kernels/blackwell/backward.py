@@ -2,22 +2,26 @@
 
 Two kernels, each of which owns what it writes, so that there are no atomic additions and every run gives the same bits:
 
-====================  ============================================================================================
-key_gradient_kernel   dK and dV of one kv tile: over the query tiles that see it (transposed descriptor) and over the
-                      query heads that share it, in steps of 64 queries. Scores are transposed, (keys, queries), so
-                      that P and dS are left operands of dV = P dO and dK = dS Q, which tensor memory can hold
-query_gradient_kernel dQ of one query tile: over the kv tiles that it sees, in steps of 64 keys; dQ = dS K
-====================  ============================================================================================
+==========================  ======================================================================================
+``key_gradient_kernel``     dK and dV of one kv tile: over the query heads that share it and the query tiles that see
+                            it (transposed descriptor), in steps of 64 queries. Scores are transposed, (keys,
+                            queries), so that P and dS are left operands of dV = P dO and dK = dS Q: those may lie in
+                            tensor memory
+``query_gradient_kernel``   dQ = dS K of one query tile, over the kv tiles that it sees, in steps of 64 keys; in
+                            :mod:`query_gradient`
+==========================  ======================================================================================
 
-dQ takes a pass of its own, with S and dP computed again (seven products instead of five), because of what can be
-checked without the chip. The other way is to add dQ to memory in the first kernel; ``tl`` can say it (``atomic_add`` of
-a tensor descriptor is a TMA addition), but Triton's interpreter can't run it, in 3.6 as in 3.7, and the gradient of the
-keys already fills tensor memory: dK and dV take 256 of its 512 columns for head dimension 128, two steps of S, dP, P
-and dS up to 192, and dQ would want 128.
+Why dQ has a pass of its own, with S and dP computed again (seven products instead of five): the other way, to add it to
+memory in the first kernel by TMA, can be said in ``tl`` (``atomic_add`` of a tensor descriptor) but neither run in the
+interpreter nor compiled well. In a trial, with Triton 3.6 and 3.7, steps of 64 queries ended in an error of the
+compiler, and with steps of 32 the product for dQ was left to ``mma.sync``. Tensor memory would be short, too: of its
+512 columns dK and dV take 256 for head dimension 128, and S, dP, P and dS of one step 192.
 
 It is plain ``tl``, as the forward kernel is: the same source runs in the interpreter and compiles for sm_100, where
 Triton splits each loop into a warp that loads by TMA, one that starts ``tcgen05.mma``, and eight that compute P and
-dS. With four, a thread holds more of dK and dV between two loops than it has registers for, and spills.
+dS. With four, a thread holds more of dK and dV between two loops than it has registers for, and spills them. Left to
+itself Triton keeps S and dP of two steps in tensor memory; for dK and dV that makes 576 columns, so here it may not
+(``disallow_acc_multi_buffer``).
 """
 
 from __future__ import annotations
@@ -33,6 +37,7 @@ from cmask_lab.kernels.blackwell.launch import (
     tma_ready,
     with_positive_scale,
 )
+from cmask_lab.kernels.blackwell.query_gradient import query_gradient_kernel
 from cmask_lab.kernels.blackwell.tiles import LOG2_E, load_rows, visible
 from cmask_lab.kernels.portable.backward import row_statistics
 from cmask_lab.kernels.registry import Options
@@ -53,7 +58,7 @@ def _key_step(
     words, first_word, factor,
     MASKED: tl.constexpr, STEP: tl.constexpr, KV_TILE: tl.constexpr, HEAD: tl.constexpr, WORDS_A_ROW: tl.constexpr,
 ):  # fmt: skip
-    """What one block of queries adds to the gradients of a tile of keys and values; scores are (keys, queries)."""
+    """What one step of queries adds to the gradients of a tile of keys and values; scores are (keys, queries)."""
     query = first_query + tl.arange(0, STEP)
     q = load_rows(q_tensor, batch, head, first_query, STEP, HEAD)
     scores = tl.dot(k, q.T)
@@ -140,92 +145,6 @@ def key_gradient_kernel(
         [kv_index, tile * KV_TILE, 0], (grad_k * scale).to(grad_k_tensor.dtype).reshape(1, KV_TILE, HEAD)
     )
     grad_v_tensor.store([kv_index, tile * KV_TILE, 0], grad_v.to(grad_v_tensor.dtype).reshape(1, KV_TILE, HEAD))
-
-
-@triton.jit
-def _query_step(
-    grad_q, q, grad_out, row_lse2, row_delta, k_tensor, v_tensor, batch, kv_head, first_key, words, first_word, factor,
-    MASKED: tl.constexpr, Q_TILE: tl.constexpr, STEP: tl.constexpr, HEAD: tl.constexpr, WORDS_A_ROW: tl.constexpr,
-):  # fmt: skip
-    """What one block of keys adds to the gradient of a tile of queries; scores are (queries, keys)."""
-    k = load_rows(k_tensor, batch, kv_head, first_key, STEP, HEAD)
-    v = load_rows(v_tensor, batch, kv_head, first_key, STEP, HEAD)
-    scores = tl.dot(q, k.T)
-    grad_weights = tl.dot(grad_out, v.T)
-    weights = tl.exp2(scores * factor - row_lse2[:, None])
-    if MASKED:
-        weights = tl.where(visible(words, first_word, Q_TILE, STEP, WORDS_A_ROW), weights, 0.0)
-    grad_scores = weights * (grad_weights - row_delta[:, None])
-    return tl.dot(grad_scores.to(k.dtype), k, grad_q)
-
-
-@triton.jit(do_not_specialize=VARYING)
-def query_gradient_kernel(
-    q_tensor,  # (B, H, Sq, D)
-    k_tensor,  # (B, Hkv, Skv, D)
-    v_tensor,  # (B, Hkv, Skv, D)
-    grad_out_tensor,  # (B, H, Sq, D)
-    grad_q_tensor,  # (B * H, Sq, D)
-    lse2,  # (B * H, Sq)
-    delta,  # (B * H, Sq)
-    run_ptr,
-    run_start,
-    run_stop,
-    partial_ptr,
-    partial_tile,
-    partial_pattern,
-    patterns,
-    order,
-    mask_index,
-    batch_stride,
-    head_stride,
-    scale,
-    q_len,
-    tile_rows,  # query tiles
-    heads,
-    group,
-    Q_TILE: tl.constexpr,
-    KV_TILE: tl.constexpr,
-    STEP: tl.constexpr,
-    HEAD: tl.constexpr,
-):
-    """The gradient of one tile of queries."""
-    words_a_row: tl.constexpr = KV_TILE // 32
-    pieces: tl.constexpr = KV_TILE // STEP
-    head_index = tl.program_id(0) // tile_rows
-    batch = head_index // heads
-    head = head_index % heads
-    mask = tl.load(mask_index + batch * batch_stride + head * head_stride)
-    tile = tl.load(order + mask * tile_rows + tl.program_id(0) % tile_rows)
-    tile_row = mask * tile_rows + tile
-    factor = scale * LOG2_E
-    query = tile * Q_TILE + tl.arange(0, Q_TILE)
-    position = head_index.to(tl.int64) * q_len + query
-    row_lse2 = tl.load(lse2 + position, mask=query < q_len, other=float("inf"))
-    row_delta = tl.load(delta + position, mask=query < q_len, other=0.0)
-    q = load_rows(q_tensor, batch, head, tile * Q_TILE, Q_TILE, HEAD)
-    grad_out = load_rows(grad_out_tensor, batch, head, tile * Q_TILE, Q_TILE, HEAD)
-    grad_q = tl.zeros([Q_TILE, HEAD], tl.float32)
-    first, last = tl.load(partial_ptr + tile_row) * pieces, tl.load(partial_ptr + tile_row + 1) * pieces
-    for piece in tl.range(first, last, warp_specialize=True, disallow_acc_multi_buffer=True):
-        column = (piece % pieces) * STEP
-        words = patterns + tl.load(partial_pattern + piece // pieces).to(tl.int64) * (Q_TILE * words_a_row)
-        grad_q = _query_step(
-            grad_q, q, grad_out, row_lse2, row_delta, k_tensor, v_tensor, batch, head // group,
-            tl.load(partial_tile + piece // pieces) * KV_TILE + column, words, column // 32, factor,
-            True, Q_TILE, STEP, HEAD, words_a_row,
-        )  # fmt: skip
-    for run in range(tl.load(run_ptr + tile_row), tl.load(run_ptr + tile_row + 1)):
-        first, last = tl.load(run_start + run) * pieces, tl.load(run_stop + run) * pieces
-        for piece in tl.range(first, last, warp_specialize=True, disallow_acc_multi_buffer=True):
-            grad_q = _query_step(
-                grad_q, q, grad_out, row_lse2, row_delta, k_tensor, v_tensor, batch, head // group, piece * STEP,
-                patterns, 0, factor,
-                False, Q_TILE, STEP, HEAD, words_a_row,
-            )  # fmt: skip
-    grad_q_tensor.store(
-        [head_index, tile * Q_TILE, 0], (grad_q * scale).to(grad_q_tensor.dtype).reshape(1, Q_TILE, HEAD)
-    )
 
 
 def backward(

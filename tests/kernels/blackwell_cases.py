@@ -62,7 +62,9 @@ def test_shapes_and_scales(changes):
     check(cm.compile(families()["rows without keys"], 150, tile=(128, 128)), replace(HALF, **changes))
 
 
-@pytest.mark.parametrize(("q_len", "kv_len", "q_start"), [(1, 300, 299), (129, 200, 30), (0, 5, 0), (5, 0, 0)])
+@pytest.mark.parametrize(
+    ("q_len", "kv_len", "q_start"), [(1, 300, 299), (129, 200, 30), (300, 700, 150), (0, 5, 0), (5, 0, 0)]
+)
 def test_lengths(q_len, kv_len, q_start):
     check(cm.compile(cm.window(90), q_len, kv_len, q_start=q_start, tile=(128, 64)), HALF)
 

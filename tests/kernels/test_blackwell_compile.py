@@ -11,13 +11,9 @@ import pytest
 triton = pytest.importorskip("triton", reason="Triton has wheels for Linux only")
 
 from cmask_lab.kernels.blackwell import TILES  # noqa: E402
-from cmask_lab.kernels.blackwell.backward import (  # noqa: E402
-    LAUNCH_OPTIONS,
-    STEP,
-    key_gradient_kernel,
-    query_gradient_kernel,
-)
+from cmask_lab.kernels.blackwell.backward import LAUNCH_OPTIONS, STEP, key_gradient_kernel  # noqa: E402
 from cmask_lab.kernels.blackwell.forward import forward_kernel, launch_options  # noqa: E402
+from cmask_lab.kernels.blackwell.query_gradient import query_gradient_kernel  # noqa: E402
 from triton.backends.compiler import GPUTarget  # noqa: E402
 from triton.compiler import ASTSource  # noqa: E402
 
