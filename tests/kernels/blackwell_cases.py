@@ -1,7 +1,10 @@
-"""The Blackwell kernels in Triton's interpreter; run by test_blackwell.py in a process of its own."""
+"""What the Blackwell kernels are checked with, by test_blackwell.py in the interpreter, by test_blackwell_gpu.py on the
+chip.
+"""
 
 from __future__ import annotations
 
+import os
 import warnings
 from dataclasses import replace
 
@@ -14,6 +17,10 @@ from tests.kernels import oracle
 from tests.kernels.masks import families
 from tests.kernels.oracle import Case, compare, dense, run, tensors
 
+INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
+DEVICE = "cpu" if INTERPRETED else "cuda"
+# The interpreter computes with NumPy, which has no bfloat16.
+DTYPES = [torch.float16] if INTERPRETED else [torch.float16, torch.bfloat16]
 HALF = Case(heads=1, kv_heads=1, head_dim=64, value_dim=64, dtype=torch.float16)
 
 
@@ -21,7 +28,8 @@ HALF = Case(heads=1, kv_heads=1, head_dim=64, value_dim=64, dtype=torch.float16)
 def _numpy_says_nothing_about_infinities():
     """The interpreter's NumPy warns of exp2 of -inf minus the lowest maximum, which is meant."""
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", category=RuntimeWarning, module="triton")
+        if INTERPRETED:
+            warnings.filterwarnings("ignore", category=RuntimeWarning, module="triton")
         yield
 
 
@@ -30,7 +38,7 @@ def check(compiled: cm.CompiledMask, case: Case) -> None:
     torch.use_deterministic_algorithms(True)
     try:
         assert torch.utils.deterministic.fill_uninitialized_memory
-        oracle.check(BACKEND, compiled, case)
+        oracle.check(BACKEND, compiled, case, DEVICE)
     finally:
         torch.use_deterministic_algorithms(False)
 
@@ -40,11 +48,13 @@ def test_every_family(mask):
     check(cm.compile(mask, 150, tile=(128, 64)), HALF)
 
 
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("head_dim", [64, 128])
 @pytest.mark.parametrize("tile", TILES, ids=str)
 @pytest.mark.parametrize("name", ["causal", "window", "documents", "grid", "random"])
-def test_tiles_and_head_dims(name, tile, head_dim):
-    check(cm.compile(families()[name], 150, tile=tile), replace(HALF, head_dim=head_dim, value_dim=head_dim))
+def test_tiles_and_head_dims(name, tile, head_dim, dtype):
+    case = replace(HALF, head_dim=head_dim, value_dim=head_dim, dtype=dtype)
+    check(cm.compile(families()[name], 150, tile=tile), case)
 
 
 @pytest.mark.parametrize(
@@ -77,7 +87,7 @@ def test_masks_by_batch_and_head():
 
 def test_strides():
     compiled = cm.compile(cm.causal(), 140, tile=(128, 128))
-    data = tensors(compiled, HALF)
+    data = tensors(compiled, HALF, DEVICE)
     plain = run(BACKEND, compiled, data)
     by_position = {
         name: getattr(data, name).transpose(1, 2).contiguous().transpose(1, 2) for name in ("q", "k", "v", "grad_out")
@@ -91,6 +101,14 @@ def test_strides():
 
 def test_a_gradient_that_is_one_number_for_all():
     compiled = cm.compile(cm.causal(), 140, tile=(128, 64))
-    data = tensors(compiled, replace(HALF, grad_lse=False))
-    ones = replace(data, grad_out=torch.ones((), dtype=torch.float16).expand_as(data.grad_out))
-    compare(run(BACKEND, compiled, ones), ones, dense(compiled))
+    data = tensors(compiled, replace(HALF, grad_lse=False), DEVICE)
+    ones = replace(data, grad_out=torch.ones((), dtype=torch.float16, device=DEVICE).expand_as(data.grad_out))
+    compare(run(BACKEND, compiled, ones), ones, dense(compiled).to(DEVICE))
+
+
+@pytest.mark.skipif(INTERPRETED, reason="programs of the interpreter run one after another")
+def test_equal_bits_every_time():
+    compiled = cm.compile(families()["grid"], 150, tile=(128, 64))
+    data = tensors(compiled, replace(HALF, heads=4, kv_heads=2), DEVICE)
+    first, second = run(BACKEND, compiled, data), run(BACKEND, compiled, data)
+    assert all(torch.equal(first[name], second[name]) for name in first)
