@@ -11,10 +11,12 @@ from dataclasses import replace
 import pytest
 import torch
 from cmask_lab.kernels.blackwell import BACKEND, TILES
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import cmask_lab as cm
 from tests.kernels import oracle
-from tests.kernels.masks import families
+from tests.kernels.masks import compositions, families
 from tests.kernels.oracle import Case, compare, dense, run, tensors
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
@@ -77,6 +79,14 @@ def test_shapes_and_scales(changes):
 )
 def test_lengths(q_len, kv_len, q_start):
     check(cm.compile(cm.window(90), q_len, kv_len, q_start=q_start, tile=(128, 64)), HALF)
+
+
+@settings(max_examples=6 if INTERPRETED else 100)
+@given(mask=compositions(), q_len=st.integers(1, 300), kv_len=st.integers(1, 300), tile=st.sampled_from(TILES))
+def test_compositions(mask, q_len, kv_len, tile):
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", category=RuntimeWarning, module="triton")
+        check(cm.compile(mask, q_len, max(kv_len, mask.extent[1] or 0), tile=tile), HALF)
 
 
 def test_masks_by_batch_and_head():
