@@ -39,7 +39,7 @@ from cmask_lab.kernels.blackwell.launch import (
 )
 from cmask_lab.kernels.blackwell.query_gradient import query_gradient_kernel
 from cmask_lab.kernels.blackwell.tiles import LOG2_E, load_rows, visible
-from cmask_lab.kernels.portable.backward import row_statistics
+from cmask_lab.kernels.portable.row_statistics import statistics_of_rows
 from cmask_lab.kernels.registry import Options
 
 from cmask_lab.compiler.compile import CompiledMask
@@ -48,8 +48,6 @@ STEP = 64
 """Queries of a step of the first kernel, keys of a step of the second: what fits into tensor memory."""
 LAUNCH_OPTIONS = {"num_warps": 8, "num_stages": 3}
 """Warps that compute weights, and stages of the ring that TMA fills."""
-STATISTICS_ROWS = 32
-"""Rows of a program that prepares the statistics."""
 
 
 @triton.jit
@@ -172,7 +170,7 @@ def backward(
     positive, key, value, grad_out = (tma_ready(tensor) for tensor in (positive, key, value, grad_out))
     constants = {"Q_TILE": q_tile, "KV_TILE": kv_tile, "STEP": STEP, "HEAD": padded_head_dim(head_dim)}
     with torch.cuda.device_of(query):
-        lse2, delta = _statistics(out, grad_out, lse, grad_lse)
+        lse2, delta = statistics_of_rows(out, grad_out, lse.contiguous(), grad_lse, padded_head_dim(head_dim))
         key_gradient_kernel[(batch * kv_heads * descriptor.kv_tiles,)](
             tile_descriptor(positive, STEP),
             tile_descriptor(key, kv_tile),
@@ -212,24 +210,3 @@ def backward(
     if options.scale <= 0:
         grad_query *= -1.0 if options.scale < 0 else 0.0
     return grad_query, grad_key, grad_value, None
-
-
-def _statistics(
-    out: torch.Tensor, grad_out: torch.Tensor, lse: torch.Tensor, grad_lse: torch.Tensor | None
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """lse in base 2, and delta: the sum of out times its gradient in a row, less the gradient of lse."""
-    lse2, delta, head_dim = torch.empty_like(lse), torch.empty_like(lse), out.shape[-1]
-    row_statistics[(triton.cdiv(lse.numel(), STATISTICS_ROWS),)](
-        out.contiguous(),
-        grad_out.contiguous(),
-        lse.contiguous(),
-        lse if grad_lse is None else grad_lse.contiguous(),
-        lse2,
-        delta,
-        lse.numel(),
-        GRAD_LSE=grad_lse is not None,
-        BLOCK=STATISTICS_ROWS,
-        VALUE=padded_head_dim(head_dim),
-        VALUE_DIM=head_dim,
-    )
-    return lse2, delta
