@@ -26,7 +26,7 @@ def describe(design: Design, *, causal: bool = False) -> dict[str, Any]:
         TypeError: causal is no bool.
 
     >>> import cmask_lab as cm
-    >>> [finding] = describe(Design.of(cm.rect(q=(0, 6)), 8))["found"]
+    >>> [finding] = describe(Design.of(cm.causal() - cm.rect(q=(6, 8)), 8))["found"]
     >>> finding["rule"], finding["place"], finding["mend"]["node"]
     ('empty-rows', 'rows 6–7', {'type': 'window', 'left': 0, 'right': 0})
     """
