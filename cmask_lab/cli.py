@@ -9,16 +9,20 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
+import os
 import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from cmask_lab import json_text
+
 if TYPE_CHECKING:
     from cmask_lab.bench.report import Report
     from cmask_lab.bench.suites import Subject
+    from cmask_lab.masks import Mask
 
-EXPLAIN_MASK = "a spec file (mask.json), or a name from the paper suite or the gallery"
+EXPLAIN_MASK = "a file (mask.json) with a spec or a Studio's design, or a name from the paper suite or the gallery"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -36,7 +40,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
       patterns             1
       intervals            1,024
       visited / visible    1.12
-      descriptor           2.2 KB
+      descriptor           2.2 KiB
     0
     """
     parser = _parser()
@@ -46,9 +50,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     try:
         return options.run(options)
-    except (ValueError, TypeError, OSError, ModuleNotFoundError) as error:
-        print(f"cmask {options.command}: {error}", file=sys.stderr)
-        return 2
+    except OSError as error:
+        said = str(error) if error.filename is None else f"{error.filename}: {error.strerror}"
+    except (ValueError, TypeError, ModuleNotFoundError) as error:
+        said = str(error)
+    print(f"cmask {options.command}: {said}", file=sys.stderr)
+    return 2
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -112,6 +119,7 @@ def _demo(options: argparse.Namespace) -> int:
     from cmask_lab.bench import demo
 
     options.out.mkdir(parents=True, exist_ok=True)
+    _check_output("--out", options.out / "report.json")
     return _judge(demo.run(options.out, device=options.device, seq_len=options.seq_len))
 
 
@@ -142,7 +150,7 @@ def _compile(options: argparse.Namespace) -> int:
         ("patterns", f"{stats.patterns:,}"),
         ("intervals", f"{stats.intervals:,}"),
         ("visited / visible", f"{stats.waste:.2f}"),
-        ("descriptor", f"{stats.descriptor_bytes / 1024:.1f} KB"),
+        ("descriptor", f"{stats.descriptor_bytes / 1024:.1f} KiB"),
     ]
     if options.order != "natural":
         rows.append(("token order", compiled.order))
@@ -154,6 +162,10 @@ def _compile(options: argparse.Namespace) -> int:
 def _bench(options: argparse.Namespace) -> int:
     from tqdm.auto import tqdm
 
+    _check_output("--json", options.json, ".json")
+    _check_output("--html", options.html, ".html")
+    _check_output("--figure", options.figure, ".svg", ".html")
+    other = _report(options.compare) if options.compare else None
     report = None
     with tqdm(total=100, bar_format="{desc} {bar} {percentage:3.0f}% {elapsed}", leave=False) as bar:
         for report in _reports(options):
@@ -172,8 +184,8 @@ def _bench(options: argparse.Namespace) -> int:
 
         for path in figure.save(report, options.figure):
             print(f"Wrote {path}")
-    if options.compare:
-        _print_comparison(report, options.compare)
+    if other is not None:
+        _print_comparison(report, other, options.compare)
     return _judge(report)
 
 
@@ -219,6 +231,7 @@ def _reports(options: argparse.Namespace) -> Iterable[Report]:
 def _export(options: argparse.Namespace) -> int:
     import cmask_lab as cm
 
+    _check_output("--output", options.output)
     source = cm.export(find_mask(options.mask, options.seq_len).mask, options.target, q_len=options.seq_len)
     if options.output:
         options.output.write_text(source, encoding="utf-8")
@@ -245,8 +258,7 @@ def find_mask(name: str, seq_len: int) -> Subject:
     from cmask_lab.bench import suites
 
     if name.endswith(".json"):
-        mask = cm.from_spec(json.loads(Path(name).read_text(encoding="utf-8")))
-        return suites.plain(mask, seq_len)
+        return suites.plain(_mask_in(Path(name)), seq_len)
     if name in suites.PAPER:
         return suites.subject(name, seq_len)
     if name in cm.gallery.names():
@@ -255,6 +267,43 @@ def find_mask(name: str, seq_len: int) -> Subject:
         f"mask {name!r}: no file that ends in .json, not in the paper suite ({', '.join(suites.PAPER)}) and not in the "
         f"gallery ({', '.join(cm.gallery.names())})"
     )
+
+
+def _mask_in(path: Path) -> Mask:
+    """The mask of a file: a spec, or a design that the Studio saved."""
+    import cmask_lab as cm
+
+    if not path.exists():
+        raise FileNotFoundError(f"{path}: no such file; cmask export NAME json -o {path.name} writes a mask's spec")
+    kept = json_text.read(path)
+    spec = kept.get("spec", kept) if isinstance(kept, dict) and "cmask_studio" in kept else kept
+    try:
+        return cm.from_spec(spec)
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from error
+
+
+def _report(name: str) -> Report:
+    """A report by its file's name, or a recorded one by its own."""
+    from cmask_lab.bench.report import Report, recorded_names
+
+    if not Path(name).exists() and name not in recorded_names():
+        raise FileNotFoundError(f"--compare {name}: no such file, and not one of {', '.join(recorded_names())}")
+    return Report.load(name) if Path(name).exists() else Report.recorded(name)
+
+
+def _check_output(option: str, path: Path | None, *suffixes: str) -> None:
+    """Raise before the work is done if its result can't be written."""
+    if path is None:
+        return
+    if suffixes and path.suffix not in suffixes:
+        raise ValueError(f"{option} {path}: give a name that ends in {' or '.join(suffixes)}")
+    if path.is_dir():
+        raise IsADirectoryError(f"{option} {path}: this is a folder; give the name of a file in it")
+    if not path.parent.is_dir():
+        raise FileNotFoundError(f"{option} {path}: there is no folder {path.parent}; make it first")
+    if not os.access(path if path.exists() else path.parent, os.W_OK):
+        raise PermissionError(f"{option} {path}: you may not write here; give a path in a folder of your own")
 
 
 def _judge(report: Report) -> int:
@@ -270,10 +319,7 @@ def _judge(report: Report) -> int:
     return 1 if bad else 0
 
 
-def _print_comparison(report: Report, name: str) -> None:
-    from cmask_lab.bench.report import Report as Reports
-
-    other = Reports.load(name) if Path(name).exists() else Reports.recorded(name)
+def _print_comparison(report: Report, other: Report, name: str) -> None:
     differences = report.compare(other)
     print(f"\nAgainst {name} ({other.device.get('name')}, {other.created[:10]}); other runs, so not paired:")
     for difference in differences:

@@ -54,13 +54,73 @@ def test_a_mask_can_be_a_file_a_suite_name_or_a_gallery_name(
         assert "density" in capsys.readouterr().out
 
 
-def test_a_file_with_something_else_in_it_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_design_that_the_studio_saved_is_a_mask_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    studio = cm.Studio(cm.window(3), 256, autosave=None)
+    path = studio.save(tmp_path / "design.json")
+    studio.close()
+    assert cli.main(["export", str(path), "json"]) == 0
+    assert cm.from_spec(capsys.readouterr().out) == cm.window(3)
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b'{"cmask": 1, "mask": {"type": "__import__"}}', "mask.json: spec: "),
+        (b"\x7fELF\x80\x81", "mask.json: not JSON: 'utf-8' codec can't decode"),
+        (b"[" * 100_000, "mask.json: nested too deep"),
+        (b"", "mask.json: not JSON: Expecting value"),
+        (b'{"cmask": 1, "cmask": 1}', "mask.json: field 'cmask' stands twice"),
+        (b"[1]", "mask.json: spec: expected an object with 'cmask' and 'mask', got [1]"),
+        (b'{"cmask_studio": 1}', "mask.json: spec: 'cmask', the version of the spec, is missing"),
+    ],
+)
+def test_a_file_with_something_else_in_it_is_an_error(
+    content: bytes, words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     path = tmp_path / "mask.json"
-    path.write_text('{"cmask": 1, "mask": {"type": "__import__"}}')
+    path.write_bytes(content)
     assert cli.main(["compile", str(path)]) == 2
-    assert "__import__" in capsys.readouterr().err
+    assert words in capsys.readouterr().err
+
+
+def test_a_file_that_is_not_there_is_named_with_what_to_do(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["compile", str(tmp_path / "none.json")]) == 2
-    assert "none.json" in capsys.readouterr().err
+    assert "none.json: no such file; cmask export NAME json -o none.json" in capsys.readouterr().err
+    (tmp_path / "folder.json").mkdir()
+    assert cli.main(["compile", str(tmp_path / "folder.json")]) == 2
+    assert "folder.json: Is a directory" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("option", "name", "words"),
+    [
+        ("--json", "nowhere/r.json", "there is no folder"),
+        ("--json", "r.html", "give a name that ends in .json"),
+        ("--html", "r.json", "give a name that ends in .html"),
+        ("--figure", "r.png", "give a name that ends in .svg or .html"),
+        ("--json", "taken.json", "this is a folder"),
+        ("--compare", "none.json", "no such file, and not one of"),
+        ("--compare", "other.json", "other.json: report: this is none"),
+        ("--compare", "binary.json", "binary.json: not JSON"),
+    ],
+)
+def test_a_path_that_is_no_use_stops_a_benchmark_before_it_measures(
+    option: str, name: str, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    (tmp_path / "taken.json").mkdir()
+    (tmp_path / "other.json").write_text("{}")
+    (tmp_path / "binary.json").write_bytes(b"\xff\xfe\x00")
+    monkeypatch.setattr(cli, "_reports", lambda options: pytest.fail("it measured"))
+    assert cli.main(["bench", "causal", option, str(tmp_path / name)]) == 2
+    said = capsys.readouterr().err
+    assert words in said
+    assert name in said
+
+
+def test_export_names_a_folder_that_is_missing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["export", "causal", "json", "-o", str(tmp_path / "a" / "b.json")]) == 2
+    assert "there is no folder" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

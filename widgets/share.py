@@ -9,6 +9,8 @@ import zlib
 
 from cmask_lab.widgets.design import Design, DesignError
 
+from cmask_lab import json_text
+
 FILE_VERSION = 1
 """Of a design in a file and in a link."""
 LONGEST_FRAGMENT = 8000
@@ -55,7 +57,7 @@ def design_in(link: str) -> Design:
         text = inflate.decompress(packed, LARGEST_DESIGN)
         if not inflate.eof:
             raise DesignError(f"share: the design is cut off, or unpacks to more than {LARGEST_DESIGN:,} bytes")
-        kept = json.loads(text)
+        kept = json_text.parse(text)
     except (ValueError, zlib.error) as error:
         if isinstance(error, DesignError):
             raise

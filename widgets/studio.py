@@ -19,6 +19,7 @@ from IPython import get_ipython
 from IPython.display import display
 from ipywidgets import VBox, Widget
 
+from cmask_lab import json_text
 from cmask_lab.compiler.compile import CompiledMask, compile
 from cmask_lab.masks import Mask, causal, from_spec
 
@@ -137,9 +138,9 @@ class Studio(traitlets.HasTraits):
         """
         source = Path(path)
         try:
-            kept = json.loads(source.read_text(encoding="utf-8"))
-        except json.JSONDecodeError as error:
-            raise DesignError(f"open: {source} is not JSON: {error}") from error
+            kept = json_text.read(source)
+        except ValueError as error:
+            raise DesignError(f"open: {error}") from error
         if isinstance(kept, dict) and kept.get("cmask") == 1:
             return cls(from_spec(kept), **options)
         if not isinstance(kept, dict) or kept.get("cmask_studio") != share.FILE_VERSION:

@@ -93,7 +93,7 @@ def _compiled(each: Subject) -> str:
     return (
         f"  {each.title}: density {stats.density:.4f}, {stats.full_tiles:,} full and {stats.partial_tiles:,} partial "
         f"tiles of {compiled.tile[0]}×{compiled.tile[1]}, {patterns}, descriptor "
-        f"{stats.descriptor_bytes / 1024:.1f} KB, compiled in {spent:.1f} ms\n    {_shortened(repr(each.mask))}"
+        f"{stats.descriptor_bytes / 1024:.1f} KiB, compiled in {spent:.1f} ms\n    {_shortened(repr(each.mask))}"
     )
 
 

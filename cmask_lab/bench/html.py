@@ -153,7 +153,7 @@ def _facts(case: Case) -> str:
         "empty tiles": f"{stats['empty_tiles']:,}",
         "patterns": f"{stats['patterns']:,}",
         "visited / visible": f"{stats['waste']:.2f}",
-        "descriptor": f"{stats['descriptor_bytes'] / 1024:.1f} KB",
+        "descriptor": f"{stats['descriptor_bytes'] / 1024:.1f} KiB",
         "compile": f"{stats['compile_ms']:.1f} ms",
     }
     rows = "".join(f"<div><dt>{name}</dt><dd>{value}</dd></div>" for name, value in facts.items())

@@ -16,6 +16,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
+from cmask_lab import json_text
 from cmask_lab.bench import statistics
 from cmask_lab.bench.device import Conditions
 from cmask_lab.bench.flops import DIRECTIONS, Rates, attention_bytes, attention_flops, floor_ms, tflops
@@ -288,13 +289,21 @@ class Report:
         """The report that :meth:`to_dict` wrote.
 
         Raises:
-            ValueError: another version, or no report at all.
+            ValueError: another version, a part that is missing or of another kind, or no report at all.
         """
-        if not isinstance(data, Mapping) or data.get("cmask_report") != VERSION:
-            found = data.get("cmask_report") if isinstance(data, Mapping) else type(data).__name__
-            raise ValueError(f"report: version {found!r} is not known; this cmask_lab reads version {VERSION}")
+        if not isinstance(data, Mapping) or "cmask_report" not in data:
+            raise ValueError("report: this is none; a report is what Report.save or cmask bench --json wrote")
+        if data["cmask_report"] != VERSION:
+            raise ValueError(
+                f"report: version {data['cmask_report']!r} is not known; this cmask_lab reads version {VERSION}"
+            )
         fields = {name: value for name, value in data.items() if name != "cmask_report"}
-        return _build(cls, {**fields, "cases": tuple(_case(case) for case in fields.get("cases", ()))})
+        try:
+            return _build(cls, {**fields, "cases": tuple(_case(case) for case in fields["cases"])})
+        except KeyError as error:
+            raise ValueError(f"report: damaged: {error} is missing; write it again") from error
+        except (TypeError, AttributeError) as error:
+            raise ValueError(f"report: damaged: {error}; write it again") from error
 
     def save(self, path: str | Path) -> Path:
         """Write JSON, or a self-contained page if the name ends in ``.html``; returns the path."""
@@ -309,8 +318,17 @@ class Report:
 
     @classmethod
     def load(cls, path: str | Path) -> Report:
-        """Read a report that :meth:`save` wrote as JSON."""
-        return cls.from_dict(json.loads(Path(path).read_text(encoding="utf-8")))
+        """Read a report that :meth:`save` wrote as JSON.
+
+        Raises:
+            FileNotFoundError: no such file.
+            ValueError: the file holds something else; the message names it.
+        """
+        kept = json_text.read(path)
+        try:
+            return cls.from_dict(kept)
+        except ValueError as error:
+            raise ValueError(f"{path}: {error}") from error
 
     @classmethod
     def recorded(cls, name: str) -> Report:

@@ -7,10 +7,10 @@ the JSON types written there, and the same function that a user would call check
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple
 
+from cmask_lab import json_text
 from cmask_lab.masks import combinators, gather, grids, placement, regions, tables
 from cmask_lab.masks.mask import DEPTH_LIMIT, SPEC_VERSION, Mask
 
@@ -50,25 +50,10 @@ def from_spec(spec: Mapping[str, Any] | str | bytes) -> Mask:
 
 
 def _parsed(text: str | bytes) -> Any:
-    def refuse(constant: str) -> NoReturn:
-        raise SpecError(f"spec: {constant} is not a number that a spec can hold")
-
-    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        fields = dict(pairs)
-        if len(fields) != len(pairs):
-            names = [name for name, _ in pairs]
-            twice = next(name for name in names if names.count(name) > 1)
-            raise SpecError(f"spec: field {twice!r} stands twice in one object")
-        return fields
-
     try:
-        return json.loads(text, parse_constant=refuse, object_pairs_hook=unique)
-    except RecursionError as error:
-        raise SpecError(f"spec: nested too deep; at most {DEPTH_LIMIT} levels are allowed") from error
-    except SpecError:
-        raise
+        return json_text.parse(text)
     except ValueError as error:
-        raise SpecError(f"spec: not JSON: {error}") from error
+        raise SpecError(f"spec: {error}") from error
 
 
 # Field types --------------------------------------------------------------------------------------------------------

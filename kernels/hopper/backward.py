@@ -19,8 +19,8 @@ and puts its half of dS into shared memory. When both halves are there, each con
 numbers an instruction, in the order in which its registers hold them (:func:`finish_kernel` puts them right). The
 order of these additions varies from run to run; :mod:`query_gradient` has the variant in which it doesn't.
 
-What bounds the loop is shared memory as much as the tensor cores: a block of 64 queries moves about 300 KB through it,
-2,400 cycles at 128 bytes a cycle, and multiplies for 2,560. Sums that went through shared memory, too, made it 368 KB.
+What bounds the loop is shared memory as much as the tensor cores: a block of 64 queries moves about 300 KiB through it,
+2,400 cycles at 128 bytes a cycle, and multiplies for 2,560. Sums that went through shared memory, too, made it 368 KiB.
 
 Work items are those of the transposed descriptor (:mod:`schedule`): with grouped heads, the ``HEAD_GROUP`` records of
 the query heads that share a key head follow one another, and dK and dV are written after the last.

@@ -6,6 +6,7 @@ import json
 import re
 import struct
 import zlib
+from contextlib import suppress
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
@@ -76,8 +77,33 @@ def test_a_report_is_json_and_back() -> None:
 def test_an_unknown_version_or_field_is_named(change: dict, words: str) -> None:
     with pytest.raises(ValueError, match=words):
         Report.from_dict(report().to_dict() | change)
-    with pytest.raises(ValueError, match="version 'list' is not known"):
-        Report.from_dict([])  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("other", [[], {}, None, "report", {"cmask": 1}])
+def test_what_is_no_report_is_named(other: object) -> None:
+    with pytest.raises(ValueError, match="report: this is none"):
+        Report.from_dict(other)  # type: ignore[arg-type]
+
+
+def _places(value: object, path: tuple = ()) -> list[tuple]:
+    inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    return [path] * bool(path) + [place for key, each in inner for place in _places(each, (*path, key))]
+
+
+def test_a_report_with_any_part_taken_out_or_replaced_is_an_error_or_a_report() -> None:
+    whole = json.dumps(report().to_dict())
+    for place in _places(json.loads(whole)):
+        for replacement in ("taken out", 7, None, [], {}, "text"):
+            kept = json.loads(whole)
+            inner = kept
+            for key in place[:-1]:
+                inner = inner[key]
+            if replacement == "taken out":
+                del inner[place[-1]]
+            else:
+                inner[place[-1]] = replacement
+            with suppress(ValueError):
+                assert isinstance(Report.from_dict(kept), Report)
 
 
 def test_a_report_loads_without_pytorch(tmp_path: Path) -> None:

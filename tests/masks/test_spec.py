@@ -161,10 +161,10 @@ REFUSED: list[tuple[Any, str]] = [
         "spec: mask.causal[0] is 0; it must be true or false",
     ),
     (spec({"type": "causal", "name": 7}), "spec: mask.name is 7; it must be a string"),
-    ('{"cmask": 1, "mask": {"type": "prefix", "n": NaN}}', "spec: NaN is not a number that a spec can hold"),
+    ('{"cmask": 1, "mask": {"type": "prefix", "n": NaN}}', "spec: NaN is not a number of JSON"),
     ('{"cmask": 1, "cmask": 1, "mask": {"type": "causal"}}', "spec: field 'cmask' stands twice in one object"),
     ("cm.causal()", "spec: not JSON: Expecting value: line 1 column 1 (char 0)"),
-    ("[" * 100_000, f"spec: nested too deep; at most {DEPTH_LIMIT} levels are allowed"),
+    ("[" * 100_000, "spec: nested too deep"),
 ]  # fmt: skip
 
 

@@ -205,9 +205,10 @@ def test_open_takes_a_spec_and_refuses_other_files(tmp_path: Path) -> None:
     path.write_text("[1]")
     with pytest.raises(DesignError, match="neither a design of the Studio nor a mask's spec"):
         Studio.open(path)
-    path.write_text("{")
-    with pytest.raises(DesignError, match="is not JSON"):
-        Studio.open(path)
+    for text, words in ((b"{", "x.json: not JSON"), (b"\x7fELF\x80", "not JSON"), (b"[" * 100_000, "nested too deep")):
+        path.write_bytes(text)
+        with pytest.raises(DesignError, match=words):
+            Studio.open(path)
     with pytest.raises(FileNotFoundError, match="a Studio writes it at the first edit"):
         Studio.restore(tmp_path / "none.json")
 
