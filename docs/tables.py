@@ -1,7 +1,7 @@
-"""The README's tables of results, made from the recorded reports: ``python docs/tables.py`` writes them into it.
+"""The tables and charts of ``docs/measured.md`` and the README, made from the recorded reports.
 
-A table stands between ``<!-- recorded: NAME -->`` and ``<!-- /recorded -->``: that of every recorded report whose name
-begins with NAME.
+``python docs/tables.py`` writes them. A table stands between ``<!-- recorded: NAME -->`` and ``<!-- /recorded -->``: that
+of every recorded report whose name begins with NAME.
 """
 
 from __future__ import annotations
@@ -9,12 +9,26 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from cmask_lab.bench import tables
+from cmask_lab.bench import picture, tables
 from cmask_lab.bench.flops import DIRECTIONS
 from cmask_lab.bench.report import Report, recorded_names
 
-README = Path(__file__).resolve().parent.parent / "README.md"
+DOCS = Path(__file__).resolve().parent
+PAGE = DOCS / "measured.md"
+CHARTED = "four-masks"
+"""The end of the name of the H200's report that is drawn."""
+
 SLOT = re.compile(r"(<!-- recorded: ([\w-]+) -->\n).*?(<!-- /recorded -->)", re.DOTALL)
+
+
+def made() -> dict[Path, str]:
+    """Every file that is made from the reports, and what it holds."""
+    report = Report.recorded(next(n for n in recorded_names() if n.startswith("h200") and n.endswith(CHARTED)))
+    charts = {
+        DOCS / "images" / f"{CHARTED}-{direction}.svg": picture.throughput_svg(report, direction) + "\n"
+        for direction in DIRECTIONS
+    }
+    return charts | {PAGE: filled(PAGE.read_text())}
 
 
 def filled(text: str) -> str:
@@ -39,4 +53,5 @@ def summary(report: Report) -> str:
 
 
 if __name__ == "__main__":
-    README.write_text(filled(README.read_text()))
+    for path, content in made().items():
+        path.write_text(content, encoding="utf-8")

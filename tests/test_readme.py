@@ -93,13 +93,13 @@ def test_commands_exist(page: Path) -> None:
                     pytest.fail(f"{name_of(page)}: no test knows how to check the command {line!r}")
 
 
-def test_tables_are_those_of_the_recorded_reports() -> None:
-    """Every number in the README's tables comes from a report that is in the package; docs/tables.py writes them."""
+def test_what_is_shown_is_made_from_the_recorded_reports() -> None:
+    """Every measured number and chart comes from a report that is in the package; docs/tables.py writes them."""
     spec = importlib.util.spec_from_file_location("docs_tables", ROOT / "docs" / "tables.py")
     assert spec is not None
     assert spec.loader is not None
     tables = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(tables)
-    text = (ROOT / "README.md").read_text()
-    assert tables.SLOT.search(text)
-    assert tables.filled(text) == text, "run: python docs/tables.py"
+    assert tables.SLOT.search(tables.PAGE.read_text())
+    for path, content in tables.made().items():
+        assert path.read_text(encoding="utf-8") == content, f"{name_of(path)}: run python docs/tables.py"
