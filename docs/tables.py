@@ -1,7 +1,7 @@
 """The tables and charts of ``docs/measured.md`` and the README, made from the recorded reports.
 
-``python docs/tables.py`` writes them. A table stands between ``<!-- recorded: NAME -->`` and ``<!-- /recorded -->``: that
-of every recorded report whose name begins with NAME.
+``python docs/tables.py`` writes them. A table stands between ``<!-- recorded: NAME -->`` and ``<!-- /recorded -->``:
+that of every recorded report whose name begins with NAME.
 """
 
 from __future__ import annotations
