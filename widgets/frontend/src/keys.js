@@ -13,7 +13,7 @@ const HELP = [
   ["Tools", TOOLS.map(([, key, label]) => [key, label])],
   ["Edit", [["Ctrl Z", "undo"], ["Ctrl Y", "redo"], ["Ctrl D", "duplicate"], ["Ctrl C  Ctrl V", "copy, paste"], ["Ctrl G", "group, ungroup"], ["Delete", "delete"], ["F2", "rename"], ["[  ]", "lower, raise"], ["X", "add, cut, intersect in turn"], ["Shift H", "hide, show"], ["Shift L", "lock, unlock"]]],
   ["Move", [["arrows", "nudge by 1"], ["Shift arrows", "nudge by a tile"], ["Alt while dragging", "no snapping"], ["Esc", "give up a drag, drop the selection"], ["N  Shift N", "select the next layer, the one before"]]],
-  ["View", [["Ctrl wheel", "zoom"], ["+  −", "zoom"], ["0", "fit the plane"], ["F", "fit the selection"], ["Z", "look at the pinned tile's tokens"], ["Space drag", "pan"], ["1  2  3", "tiles, mask, layers"], ["S", "snapping on, off"], ["?", "these keys"]]],
+  ["View", [["Ctrl wheel", "zoom"], ["+  −", "zoom"], ["0", "fit the plane"], ["F", "fit the selection"], ["Z", "look at the pinned tile's tokens"], ["Space drag", "pan"], ["1  2  3  4", "tiles, mask, layers, order"], ["S", "snapping on, off"], ["?", "these keys"]]],
 ];
 
 export function helpSheet() {

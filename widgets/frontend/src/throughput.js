@@ -122,7 +122,7 @@ function toolbar(model, ask, change) {
       auto.checked = choices.auto;
       bar.hidden = !busy();
       bar.value = status.progress;
-      doing.textContent = busy() ? status.doing : status.state === "stopped" ? `Stopped${status.doing ? `: ${status.doing}` : ""}` : "";
+      doing.title = doing.textContent = busy() ? status.doing : status.state === "stopped" ? `Stopped${status.doing ? `: ${status.doing}` : ""}` : "";
       copies.forEach((button) => offer(button, Boolean(results.directions)));
     },
   };
