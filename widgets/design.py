@@ -6,7 +6,7 @@ Nothing here needs a widget library.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 from uuid import uuid4
@@ -17,6 +17,8 @@ OPS = ("add", "cut", "intersect")
 COMPOSITES = {"or": "add", "and": "intersect", "minus": "cut"}
 LENGTH_LIMIT = 1 << 24
 LAYER_LIMIT = 2000
+FOLD_LEVELS = 32
+"""What a fold may add to the depth of its layers; masks nest to a depth of 100. The browser has the same number."""
 
 
 class DesignError(ValueError):
@@ -97,16 +99,7 @@ class Design:
     @property
     def node(self) -> dict[str, Any]:
         """The un-versioned spec node of the visible layers."""
-        result: dict[str, Any] | None = None
-        for layer in self.layers:
-            if not layer.visible:
-                continue
-            if layer.op == "add":
-                result = _joined("or", result, layer.named_node) if result else layer.named_node
-            elif result:
-                word = "and" if layer.op == "intersect" else "minus"
-                result = _joined(word, result, layer.named_node)
-        return result or empty().node
+        return _folded([layer for layer in self.layers if layer.visible]) or empty().node
 
     @property
     def mask(self) -> Mask:
@@ -229,6 +222,43 @@ GRID_TITLES = {
 
 def _bare(node: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in node.items() if key != "name"}
+
+
+def _folded(layers: Sequence[Layer]) -> dict[str, Any] | None:
+    """The left fold; None for the empty mask.
+
+    Where that nests too deep, what the lower half keeps of the upper half's cuts and intersections is joined with the
+    fold of the upper half alone: a layer that adds has no say in what the layers below it lose.
+    """
+    if _levels(layers) <= FOLD_LEVELS:
+        return _left_fold(layers)
+    middle = len(layers) // 2
+    upper = layers[middle:]
+    kept, added = _folded(layers[:middle]), _folded(upper)
+    if kept:
+        for layer in upper:
+            if layer.op == "intersect":
+                kept = _joined("and", kept, layer.named_node)
+        cuts = [layer.named_node for layer in upper if layer.op == "cut"]
+        if cuts:
+            kept = _joined("minus", kept, {"type": "or", "args": cuts} if len(cuts) > 1 else cuts[0])
+    return _joined("or", kept, added) if kept and added else kept or added
+
+
+def _levels(layers: Sequence[Layer]) -> int:
+    """How deep the left fold nests: layers that add, or that intersect, in a row are one level."""
+    before = (None, *(layer.op for layer in layers))
+    return sum(layer.op == "cut" or layer.op != last for layer, last in zip(layers, before, strict=False))
+
+
+def _left_fold(layers: Sequence[Layer]) -> dict[str, Any] | None:
+    result: dict[str, Any] | None = None
+    for layer in layers:
+        if layer.op == "add":
+            result = _joined("or", result, layer.named_node) if result else layer.named_node
+        elif result:
+            result = _joined("and" if layer.op == "intersect" else "minus", result, layer.named_node)
+    return result
 
 
 def _joined(kind: str, left: dict[str, Any], right: dict[str, Any]) -> dict[str, Any]:

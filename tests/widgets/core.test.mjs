@@ -2,7 +2,8 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 
 import { dirtyRows, Fold, foldNode, layersOfSpec, makeLayer, specOf } from "../../widgets/frontend/src/layers.js";
-import { checkNode } from "../../widgets/frontend/src/regions.js";
+import { Store } from "../../widgets/frontend/src/store.js";
+import { checkNode, depthOf } from "../../widgets/frontend/src/regions.js";
 import { complement, difference, intersection, Row, rowOf, union } from "../../widgets/frontend/src/row.js";
 import { EMPTY, FULL, PARTIAL, Tally } from "../../widgets/frontend/src/tiles.js";
 import { sees, seesThrough } from "./oracle.mjs";
@@ -146,6 +147,66 @@ test("a name holds a group together on the way through a spec", () => {
   const again = layersOfSpec(specOf([makeLayer({ type: "sink", n: 2 }), group]));
   assert.deepEqual(again.map((layer) => layer.name), ["Sink", "text rows"]);
   assert.deepEqual(foldNode([makeLayer({ type: "causal" })]), { type: "causal" });
+});
+
+const PLANE = { q_len: 16, kv_len: 16, q_start: 0 };
+const rowsOf = (layers) => Array.from({ length: 16 }, (_, i) => new Fold(layers, PLANE).row(i).pairs());
+const randomLayers = (random, count, ops) =>
+  Array.from({ length: count }, () => {
+    const [q, k] = [random(15), random(15)];
+    return makeLayer({ type: "rect", q: [q, q + 1 + random(16 - q)], k: [k, k + 1 + random(16 - k)] }, { op: ops[random(ops.length)] });
+  });
+
+test("two thousand layers in any order of ops are one node that means the same and that Python reads", () => {
+  const random = randomNumbers(11);
+  for (const [count, ops] of [[40, ["add", "cut"]], [200, ["add", "cut", "intersect"]], [2000, ["add", "add", "cut"]]]) {
+    const layers = randomLayers(random, count, ops);
+    const node = foldNode(layers);
+    assert.ok(depthOf(node) <= 60, `${count} layers nest ${depthOf(node)} deep`);
+    assert.deepEqual(rowsOf([makeLayer(node)]), rowsOf(layers));
+  }
+});
+
+test("a group of layers with one op means what they meant, and so do its parts when it comes apart", () => {
+  const random = randomNumbers(5);
+  for (const op of ["add", "cut", "intersect"]) {
+    const store = new Store({ ...PLANE, layers: [makeLayer({ type: "full" }), ...randomLayers(random, 3, [op])] });
+    const before = rowsOf(store.design.layers);
+    store.selection = store.design.layers.slice(1).map((layer) => layer.id);
+    store.group();
+    assert.equal(store.design.layers.length, 2);
+    assert.deepEqual(rowsOf(store.design.layers), before);
+    store.ungroup();
+    assert.equal(store.design.layers.length, 4);
+    assert.deepEqual(rowsOf(store.design.layers), before);
+  }
+});
+
+test("a group that changes the mask says so; a hidden layer stays outside", () => {
+  const store = new Store({ ...PLANE, layers: randomLayers(randomNumbers(7), 4, ["add"]) });
+  const [bottom, hidden, cut, top] = store.design.layers;
+  store.design.layers = [bottom, { ...hidden, visible: false }, { ...cut, op: "cut" }, top];
+  const labels = [];
+  store.on("design", ({ label }) => labels.push(label));
+  store.selection = [hidden.id, cut.id, top.id];
+  store.group();
+  assert.deepEqual(store.design.layers.map((layer) => [layer.visible, layer.op]), [[true, "add"], [false, "add"], [true, "cut"]]);
+  assert.match(labels.at(-1), /group 2 layers: the mask changes/);
+});
+
+test("groups within groups end before a spec is too deep to read", () => {
+  const random = randomNumbers(13);
+  const store = new Store({ ...PLANE, layers: randomLayers(random, 1, ["add"]) });
+  const refused = [];
+  store.on("refused", ({ label }) => refused.push(label));
+  for (let n = 0; n < 60; n++) {
+    const layers = [...store.design.layers, ...randomLayers(random, 1, [["add", "cut"][n % 2]])];
+    store.commit("draw", { layers });
+    store.selection = layers.map((layer) => layer.id);
+    store.group();
+  }
+  assert.match(refused[0], /nest at most 40 deep/);
+  assert.ok(depthOf(foldNode(store.design.layers)) <= 100);
 });
 
 test("a spec that is not understood is refused by name", () => {

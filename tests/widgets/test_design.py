@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from random import Random
 from typing import Any
 
 import pytest
@@ -40,6 +41,22 @@ def test_the_mask_is_the_left_fold_of_the_visible_layers(picked: list[tuple[cm.M
     again = Design.of(design.mask, 12)
     assert (again.mask.to_dense(12) == dense).all()
     assert Design.read(design.message()).mask == design.mask
+
+
+@pytest.mark.parametrize("count", [33, 200, 2000])
+def test_many_layers_in_any_order_of_ops_are_still_one_mask(count: int) -> None:
+    random = Random(count)
+    dense = cm.empty().to_dense(12)
+    layers: list[Layer] = []
+    for _ in range(count):
+        mask, op = random.choice(REGIONS), random.choice(["add", "cut", "intersect"])
+        region = mask.to_dense(12)
+        dense = {"add": dense | region, "cut": dense & ~region, "intersect": dense & region}[op]
+        layers.append(Layer(mask.node, op))
+    design = Design(tuple(layers), 12, 12)
+    assert (design.mask.to_dense(12) == dense).all()
+    assert design.mask.depth < 60
+    assert eval(repr(design.mask), {"cm": cm}) == design.mask
 
 
 def test_a_named_group_stays_one_layer_and_unnamed_algebra_comes_apart() -> None:

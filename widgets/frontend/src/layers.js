@@ -34,17 +34,52 @@ export function defaultName(node) {
   return NAMES[node.type] ?? node.type;
 }
 
-/** The un-versioned node of the visible layers: what Python compiles. */
+const LEVELS = 32; // what a fold may add to the depth of its layers; a spec is read to a depth of 100
+
+/** The un-versioned node of the visible layers: what Python compiles, and design.py makes in the same way. */
 export function foldNode(layers) {
+  return folded(layers.filter((layer) => layer.visible)) ?? { type: "empty" };
+}
+
+/** The left fold. Where that nests too deep, what the lower half keeps of the upper half's cuts and intersections is
+ *  joined with the fold of the upper half alone: a layer that adds has no say in what the layers below it lose. */
+function folded(layers) {
+  if (levels(layers) <= LEVELS) return leftFold(layers);
+  const middle = layers.length >> 1;
+  const upper = layers.slice(middle);
+  const added = folded(upper);
+  let kept = folded(layers.slice(0, middle));
+  if (kept) {
+    for (const layer of upper) if (layer.op === "intersect") kept = joined("and", kept, named(layer));
+    const cuts = upper.filter((layer) => layer.op === "cut").map(named);
+    if (cuts.length) kept = { type: "minus", args: [kept, cuts.length > 1 ? { type: "or", args: cuts } : cuts[0]] };
+  }
+  return kept && added ? joined("or", kept, added) : kept ?? added;
+}
+
+/** How deep the left fold nests: layers that add, or that intersect, in a row are one level. */
+function levels(layers) {
+  return layers.filter(({ op }, p) => op === "cut" || op !== layers[p - 1]?.op).length;
+}
+
+function leftFold(layers) {
   let result = null;
   for (const layer of layers) {
-    if (!layer.visible) continue;
     const node = named(layer);
     if (layer.op === "add") result = result ? joined("or", result, node) : node;
     else if (layer.op === "cut") result = result ? { type: "minus", args: [result, node] } : null;
     else result = result ? joined("and", result, node) : null;
   }
-  return result ?? { type: "empty" };
+  return result;
+}
+
+/** One node for layers that become a group: what they do to the layers below, where all of them do the same; else
+ *  their fold, begun with the first. */
+export function groupNode(layers) {
+  const alike = layers.every(({ op }) => op === layers[0].op);
+  const type = layers[0].op === "intersect" ? "and" : "or";
+  if (alike) return layers.slice(1).reduce((result, layer) => joined(type, result, named(layer)), named(layers[0]));
+  return foldNode([{ ...layers[0], op: "add" }, ...layers.slice(1)]);
 }
 
 /** A name travels when it says something: one that the node's type does not give, or one that holds a group together. */

@@ -51,6 +51,11 @@ export function childrenOf(node) {
   return children;
 }
 
+/** Levels of nesting: 1 for a region without parts. */
+export function depthOf(node) {
+  return 1 + Math.max(0, ...childrenOf(node).map(depthOf));
+}
+
 /** The region of a node on the plane of `plane.rows` queries (counted from 0) × `plane.keys` keys. */
 export function compileRegion(node, plane) {
   const make = MAKERS[node.type];

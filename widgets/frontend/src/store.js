@@ -1,7 +1,13 @@
 // The state of one Studio in the browser: the design with its history, the selection, and how it is looked at.
 // Layers and designs are never changed in place, so history is a list of references.
 
-import { foldNode, freshId, makeLayer } from "./layers.js";
+import { freshId, groupNode, makeLayer } from "./layers.js";
+import { depthOf } from "./regions.js";
+
+const GROUP_DEPTH = 40; // with what the fold adds, a design stays within the depth of 100 that a spec may have
+const WITHIN = { or: "add", and: "intersect", minus: "cut" }; // what the later parts of a group do to the first
+const ALIKE = { or: ["add", "cut"], and: ["intersect"], minus: [] }; // a group with such an op is the same as its parts
+const CHANGED = ": the mask changes";
 
 export class Store extends EventTarget {
   constructor(design) {
@@ -165,28 +171,39 @@ export class Store extends EventTarget {
     this.commit(`move ${layer.name}`, { layers });
   }
 
-  /** The selected layers become one layer that holds their fold; a group comes apart again. */
+  /** The selected layers that are shown become one layer, and a group comes apart again; the label says where that changes the mask. */
   group() {
-    const members = this.design.layers.filter((layer) => this.selection.includes(layer.id));
+    const members = this.design.layers.filter((layer) => layer.visible && this.selection.includes(layer.id));
     if (members.length < 2) return;
-    const group = makeLayer(foldNode(members), { op: members[0].op, name: "Group" });
-    const at = this.design.layers.indexOf(members[members.length - 1]) - members.length + 1;
-    const layers = this.design.layers.filter((layer) => !members.includes(layer));
-    layers.splice(at, 0, group);
+    const { op } = members[0];
+    const node = groupNode(members);
+    if (depthOf(node) > GROUP_DEPTH) {
+      this.emit("refused", { label: `Groups nest at most ${GROUP_DEPTH} deep: nothing was grouped` });
+      return;
+    }
+    const { layers: all } = this.design;
+    const last = all.indexOf(members[members.length - 1]);
+    const exact = members.every((layer) => layer.op === op) && last - all.indexOf(members[0]) === members.length - 1;
+    const group = makeLayer(node, { op, name: "Group" });
+    const layers = all.filter((layer) => !members.includes(layer));
+    layers.splice(last - members.length + 1, 0, group);
     this.selection = [group.id];
-    this.commit(`group ${members.length} layers`, { layers });
+    this.commit(`group ${members.length} layers${exact ? "" : CHANGED}`, { layers });
     this.emit("selection");
   }
 
   ungroup() {
     const { active } = this;
-    const op = { or: "add", and: "intersect", minus: "cut" }[active?.node.type];
-    if (!op) return;
+    const type = active?.node.type;
+    if (!WITHIN[type]) return;
+    const alike = ALIKE[type].includes(active.op);
+    const lowest = active.op === "add" && this.design.layers.find((layer) => layer.visible) === active;
+    const op = alike ? active.op : WITHIN[type];
     const [first, ...rest] = active.node.args;
     const parts = [makeLayer(bare(first), { op: active.op, name: first.name }), ...rest.map((arg) => makeLayer(bare(arg), { op, name: arg.name }))];
     const layers = this.design.layers.flatMap((layer) => (layer === active ? parts : [layer]));
     this.selection = parts.map((layer) => layer.id);
-    this.commit(`ungroup ${active.name}`, { layers });
+    this.commit(`ungroup ${active.name}${alike || lowest ? "" : CHANGED}`, { layers });
     this.emit("selection");
   }
 }

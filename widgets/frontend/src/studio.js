@@ -58,6 +58,7 @@ function render({ model, el }) {
     paste: () => store.paste(),
   });
   store.on("design", ({ label }) => label && say(label));
+  store.on("refused", ({ label }) => say(label));
   const theme = () => {
     const dark = isDark(el);
     root.dataset.theme = dark ? "dark" : "light";
