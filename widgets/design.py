@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 from uuid import uuid4
 
-from cmask_lab.masks import Mask, empty, from_spec
+from cmask_lab.masks import Mask, SpecError, empty, from_spec
 
 OPS = ("add", "cut", "intersect")
 COMPOSITES = {"or": "add", "and": "intersect", "minus": "cut"}
@@ -103,8 +103,26 @@ class Design:
 
     @property
     def mask(self) -> Mask:
-        """The mask; raises what ``cm.from_spec`` raises when a node makes no sense."""
-        return from_spec({"cmask": 1, "mask": self.node})
+        """The mask.
+
+        Raises:
+            SpecError: a node makes no sense; the text names its layer.
+
+        >>> Design((Layer({"type": "prefix", "n": -1}, name="prompt"),), 8, 8).mask
+        Traceback (most recent call last):
+        cmask_lab.masks.spec.SpecError: layer 'prompt': mask: prefix: n is -1; it must be at least 0
+        """
+        try:
+            return from_spec({"cmask": 1, "mask": self.node})
+        except SpecError:
+            # The path to a layer in a long fold tells nobody which one it is.
+            for layer in self.layers:
+                try:
+                    from_spec({"cmask": 1, "mask": layer.node})
+                except SpecError as error:
+                    place = f"layer {layer.name or title(layer.node)!r}"
+                    raise SpecError(f"{place}: {str(error).removeprefix('spec: ')}") from error
+            raise
 
     def message(self) -> dict[str, Any]:
         """JSON for the browser."""

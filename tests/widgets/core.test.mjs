@@ -2,6 +2,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 
 import { dirtyRows, Fold, foldNode, layersOfSpec, makeLayer, specOf } from "../../widgets/frontend/src/layers.js";
+import { dragHandle, handlesOf, moveNode } from "../../widgets/frontend/src/geometry.js";
 import { Store } from "../../widgets/frontend/src/store.js";
 import { checkNode, depthOf } from "../../widgets/frontend/src/regions.js";
 import { complement, difference, intersection, Row, rowOf, union } from "../../widgets/frontend/src/row.js";
@@ -192,6 +193,33 @@ test("a group that changes the mask says so; a hidden layer stays outside", () =
   store.group();
   assert.deepEqual(store.design.layers.map((layer) => [layer.visible, layer.op]), [[true, "add"], [false, "add"], [true, "cut"]]);
   assert.match(labels.at(-1), /group 2 layers: the mask changes/);
+});
+
+test("a window or band that is moved shows each pair where it was moved to, however far", () => {
+  for (const node of NODES.filter(({ type }) => type === "window" || type === "band")) {
+    for (const [di, dj] of [[1, 0], [0, 1], [7, 0], [0, 9], [3, 3], [40, 0]]) {
+      const moved = moveNode(node, di, dj, PLANE);
+      for (let i = 0; i < 60; i++) for (let j = 0; j < 60; j++) assert.equal(sees(moved, i + di, j + dj), sees(node, i, j));
+    }
+  }
+});
+
+test("whatever is dragged or nudged is a node that Python takes: no negative counts, no empty ranges", () => {
+  const random = randomNumbers(17);
+  const numbers = (node) => [node.left, node.right, node.n, node.start, ...(node.lengths ?? [])].filter((n) => n !== null && n !== undefined);
+  for (let node of NODES.filter((each) => handlesOf(each, PLANE).length || moveNode(each, 0, 0, PLANE))) {
+    for (let n = 0; n < 200; n++) {
+      const handles = handlesOf(node, PLANE);
+      if (handles.length && random(2)) node = dragHandle(node, handles[random(handles.length)].id, random(24) - 4, random(24) - 4, PLANE);
+      else node = moveNode(node, random(9) - 4, random(9) - 4, PLANE) ?? node;
+      const inner = node.type === "not" ? node.arg : node;
+      for (const number of numbers(inner)) assert.ok(number >= 0, JSON.stringify(node));
+      for (const [start, stop] of [inner.q, inner.k, ...(inner.ranges ?? [])].filter(Array.isArray).filter((range) => range.length === 2)) {
+        assert.ok(start >= 0 && start < stop, JSON.stringify(node));
+      }
+      if (inner.type === "band" && inner.lo !== null && inner.hi !== null) assert.ok(inner.lo < inner.hi, JSON.stringify(node));
+    }
+  }
 });
 
 test("groups within groups end before a spec is too deep to read", () => {

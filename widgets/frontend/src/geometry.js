@@ -97,7 +97,7 @@ export function dragHandle(node, id, i, j, plane) {
     }
     case "window": {
       const value = id === "left" ? i - j : j - i - 1;
-      return { ...node, [id]: id === "left" ? Math.max(value, -(node.right ?? value)) : Math.max(value, -(node.left ?? value)) };
+      return aroundDiagonal({ ...node, [id]: id === "left" ? Math.max(value, -(node.right ?? value)) : Math.max(value, -(node.left ?? value)) });
     }
     case "band": {
       const offset = j - i;
@@ -159,7 +159,7 @@ export function moveNode(node, di, dj, plane) {
     }
     case "window": {
       const by = dj - di;
-      return { ...node, left: node.left === null ? null : node.left - by, right: node.right === null ? null : node.right + by };
+      return aroundDiagonal({ ...node, left: node.left === null ? null : node.left - by, right: node.right === null ? null : node.right + by });
     }
     case "band": {
       const by = dj - di;
@@ -175,6 +175,12 @@ export function moveNode(node, di, dj, plane) {
     }
     default: return null;
   }
+}
+
+/** A window holds the diagonal; one that was moved off it is a band. */
+function aroundDiagonal({ left, right, ...rest }) {
+  if ((left ?? 0) >= 0 && (right ?? 0) >= 0) return { ...rest, left, right };
+  return { ...rest, type: "band", lo: left === null ? null : -left, hi: right === null ? null : right + 1 };
 }
 
 function shifted([start, stop], by, limit) {
