@@ -4,7 +4,14 @@ import { clear, h, keepFocus, segmented, whole } from "./dom.js";
 import { installCommand, reasonAgainst } from "./throughput_math.js";
 import { parseCount } from "./view.js";
 
-const NUMBERS = [["batch", "batch"], ["heads", "heads"], ["kv_heads", "kv heads"], ["head_dim", "head dim"], ["tokens", "tokens"], ["seconds", "seconds"]];
+const NUMBERS = [
+  ["batch", "batch", "Sequences computed together"],
+  ["heads", "heads", "Query heads"],
+  ["kv_heads", "kv heads", "Heads of keys and values; each serves heads ÷ kv heads query heads"],
+  ["head_dim", "head dim", "Numbers in a query, key or value"],
+  ["tokens", "tokens", null], // its title names the plane
+  ["seconds", "seconds", "What the whole run may take: checks, compilation and every loop of samples"],
+];
 
 export function controls(model, change) {
   const body = h("aside", { class: "cms-t-controls" });
@@ -57,12 +64,12 @@ function reason(text) {
 
 function shape(choices, plane, change, state) {
   const note = h("span", { class: "cms-field-note", role: "alert" }, state.note);
-  const fields = NUMBERS.map(([key, label]) => {
+  const fields = NUMBERS.map(([key, label, about]) => {
     const all = key === "tokens";
     const shown = all && choices.tokens === null ? "all" : `${choices[key]}`;
     const input = h("input", { class: "cms-input", inputmode: "numeric", "data-field": key, "data-shown": shown, value: shown,
       onkeydown: (event) => event.key === "Enter" && commit(), onchange: () => commit(),
-      title: all ? `The Studio has ${whole(plane.q_len)} queries; "all", or only the first so many` : null });
+      title: all ? `The Studio has ${whole(plane.q_len)} queries; "all", or only the first so many` : about });
     const commit = () => {
       if (input.value === input.dataset.shown) return;
       input.dataset.shown = input.value; // typed to its end
