@@ -3,6 +3,7 @@ import { test } from "node:test";
 
 import { dirtyRows, Fold, foldNode, layersOfSpec, makeLayer, specOf } from "../../widgets/frontend/src/layers.js";
 import { dragHandle, handlesOf, moveNode } from "../../widgets/frontend/src/geometry.js";
+import { FieldError, fieldsOf } from "../../widgets/frontend/src/fields.js";
 import { Store } from "../../widgets/frontend/src/store.js";
 import { checkNode, depthOf } from "../../widgets/frontend/src/regions.js";
 import { complement, difference, intersection, Row, rowOf, union } from "../../widgets/frontend/src/row.js";
@@ -219,6 +220,26 @@ test("whatever is dragged or nudged is a node that Python takes: no negative cou
       }
       if (inner.type === "band" && inner.lo !== null && inner.hi !== null) assert.ok(inner.lo < inner.hi, JSON.stringify(node));
     }
+  }
+});
+
+test("a field takes what Python takes and says what is wrong with the rest", () => {
+  const set = (node, label, text) => fieldsOf(node).find((field) => field.label === label).set(text);
+  const window = { type: "window", left: 8, right: 0 };
+  assert.deepEqual(set(window, "keys before", "4k"), { type: "window", left: 4096, right: 0 });
+  assert.deepEqual(set(window, "keys after", "-1"), { type: "band", lo: -8, hi: 0 });
+  const documents = { type: "documents", lengths: [4, 4] };
+  assert.deepEqual(set(documents, "lengths", "2x3, 5").lengths, [2, 2, 2, 5]);
+  const refused = [
+    [window, "keys after", "-9", /hold nothing/], [window, "keys before", "99999999999", /at most 2147483647/],
+    [{ type: "band", lo: 0, hi: 4 }, "key − query from", "5", /the end lies before the start/],
+    [documents, "lengths", "", /at least one number/], [documents, "lengths", "8x99999999999", /at most 16777216/],
+    [{ type: "global_tokens", ranges: [[0, 4]] }, "ranges", " ", /at least one range/],
+    [{ type: "prefix", n: 4 }, "keys", "1.5", /no whole number/], [{ type: "prefix", n: 4 }, "keys", "-1", /at least 0/],
+    [{ type: "strided", step: 2, phase: 0 }, "step", "0", /at least 1/],
+  ];
+  for (const [node, label, text, says] of refused) {
+    assert.throws(() => set(node, label, text), (error) => error instanceof FieldError && says.test(error.message), `${label} ${text}`);
   }
 });
 

@@ -3,11 +3,11 @@
 
 import { bytes, clear, figures, h, scaled, whole } from "./dom.js";
 import { fieldInput } from "./properties.js";
-import { FieldError } from "./fields.js";
+import { count } from "./fields.js";
 import { PALETTES } from "./palette.js";
-import { parseCount } from "./view.js";
 
 const REFRESH_MS = 60;
+const MOST = { heads: 1 << 20, head_dim: 1 << 12 }; // as in design.py
 
 export function costPanel(store, engine, announce) {
   const big = h("div", { class: "cms-figures" });
@@ -66,11 +66,7 @@ export function costPanel(store, engine, announce) {
   new ResizeObserver(soon).observe(chart);
   const shape = ["heads", "head_dim"].map((key) => fieldInput({
     label: key === "heads" ? "batch × heads" : "head dimension", text: `${store.design[key]}`,
-    set(text) {
-      const value = parseCount(text);
-      if (!(value > 0)) throw new FieldError(`"${text}" is no number above 0`);
-      return { [key]: value };
-    },
+    set: (text) => ({ [key]: count(text, { least: 1, most: MOST[key] }) }),
   }, (change) => store.commit("change the shape", change)));
   render();
   return h("div", { class: "cms-cost" }, big, bar, legend, h("h4", {}, "Work per query tile"), chart, chartNote, table, h("div", { class: "cms-fields cms-shape" }, shape));

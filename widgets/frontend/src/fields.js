@@ -1,11 +1,16 @@
 // The numbers of a node, as fields that a form can show: {label, hint, text, set(text) → node}. Pure; one description
 // serves the properties panel and the table of regions.
 
+import { aroundDiagonal } from "./geometry.js";
 import { parseCount } from "./view.js";
 
 export class FieldError extends Error {}
 
-function count(text, { least = 0, open = false } = {}) {
+const POSITION_LIMIT = 2 ** 31 - 1; // what Python takes, either way
+const LIST_LIMIT = 1 << 24;
+
+/** The whole number in a text, within limits; null where the field may be open and the text is empty. */
+export function count(text, { least = 0, most = POSITION_LIMIT, open = false } = {}) {
   const value = parseCount(text);
   if (value === undefined) throw new FieldError(`"${text}" is no whole number; write 4096, 4k, 2^12 or 32*128`);
   if (value === null) {
@@ -13,6 +18,7 @@ function count(text, { least = 0, open = false } = {}) {
     throw new FieldError("a number is needed here");
   }
   if (value < least) throw new FieldError(`${value} is too small; at least ${least}`);
+  if (value > most) throw new FieldError(`${value} is too large; at most ${most}`);
   return value;
 }
 
@@ -20,6 +26,28 @@ const shown = (value) => (value === null || value === undefined ? "" : `${value}
 
 function number(node, key, label, { least = 0, open = false, hint = "" } = {}) {
   return { label, hint: open ? "empty: open" : hint, text: shown(node[key]), set: (text) => ({ ...node, [key]: count(text, { least, open }) }) };
+}
+
+/** One side of a window; below 0 it lies off the diagonal, and the window becomes a band. */
+function side(node, key, label) {
+  const set = (text) => {
+    const next = { ...node, [key]: count(text, { least: -POSITION_LIMIT, open: true }) };
+    if (next.left !== null && next.right !== null && next.left + next.right < 0) {
+      throw new FieldError(`${next.left} before and ${next.right} after hold nothing; together at least 0`);
+    }
+    return aroundDiagonal(next);
+  };
+  return { label, hint: "empty: open", text: shown(node[key]), set };
+}
+
+/** One edge of a band, key − query in [lo, hi). */
+function edge(node, key, label) {
+  const set = (text) => {
+    const next = { ...node, [key]: count(text, { least: -POSITION_LIMIT, open: true }) };
+    if (next.lo !== null && next.hi !== null && next.lo > next.hi) throw new FieldError(`${next.lo} … ${next.hi}: the end lies before the start`);
+    return next;
+  };
+  return { label, hint: "empty: open", text: shown(node[key]), set };
 }
 
 /** The two ends of a half-open range; both empty means all. */
@@ -43,14 +71,18 @@ function range(node, key, label) {
 function list(node, key, label, { least = 0, hint } = {}) {
   return {
     label, hint, wide: true, text: compact(node[key]),
-    set: (text) => ({ ...node, [key]: text.split(/[,\s]+/).filter(Boolean).flatMap((part) => repeated(part, least)) }),
+    set(text) {
+      const values = text.split(/[,\s]+/).filter(Boolean).flatMap((part) => repeated(part, least));
+      if (values.length === 0) throw new FieldError(`${label}: at least one number is needed`);
+      return { ...node, [key]: values };
+    },
   };
 }
 
 /** "512x4" stands for four times 512: packed documents are often alike. */
 function repeated(part, least) {
   const [value, times] = part.split(/[x×]/);
-  return new Array(times ? count(times, { least: 1 }) : 1).fill(count(value, { least }));
+  return new Array(times ? count(times, { least: 1, most: LIST_LIMIT }) : 1).fill(count(value, { least }));
 }
 
 function compact(values) {
@@ -85,12 +117,8 @@ function gridFields(node) {
 const FIELDS_OF = {
   rect: (node) => [...range(node, "q", "query"), ...range(node, "k", "key")],
   at: (node) => [...range(node, "q", "query"), ...range(node, "k", "key"), ...nested(node, "mask")],
-  window: (node) => [
-    number(node, "left", "keys before", { least: -Infinity, open: true }), number(node, "right", "keys after", { least: -Infinity, open: true }),
-  ],
-  band: (node) => [
-    number(node, "lo", "key − query from", { least: -Infinity, open: true }), number(node, "hi", "key − query to", { least: -Infinity, open: true }),
-  ],
+  window: (node) => [side(node, "left", "keys before"), side(node, "right", "keys after")],
+  band: (node) => [edge(node, "lo", "key − query from"), edge(node, "hi", "key − query to")],
   prefix: (node) => [number(node, "n", "keys")],
   sink: (node) => [number(node, "n", "keys")],
   suffix: (node) => [number(node, "start", "first key")],
@@ -105,6 +133,7 @@ const FIELDS_OF = {
         if (stop <= start) throw new FieldError(`"${part.trim()}" holds nothing; the stop lies after the start`);
         return [start, stop];
       });
+      if (ranges.length === 0) throw new FieldError("at least one range is needed");
       return { ...node, ranges };
     },
   }],

@@ -178,7 +178,7 @@ export function moveNode(node, di, dj, plane) {
 }
 
 /** A window holds the diagonal; one that was moved off it is a band. */
-function aroundDiagonal({ left, right, ...rest }) {
+export function aroundDiagonal({ left, right, ...rest }) {
   if ((left ?? 0) >= 0 && (right ?? 0) >= 0) return { ...rest, left, right };
   return { ...rest, type: "band", lo: left === null ? null : -left, hi: right === null ? null : right + 1 };
 }

@@ -1,7 +1,7 @@
 // The numbers of the selected layer, and those of the plane.
 
 import { clear, h, keepFocus } from "./dom.js";
-import { FieldError, fieldsOf } from "./fields.js";
+import { count, FieldError, fieldsOf } from "./fields.js";
 import { gridBrush } from "./brush.js";
 import { templateSliders } from "./gallery.js";
 
@@ -89,19 +89,14 @@ function update(body, layer) {
   return true;
 }
 
-const LIMIT = 1 << 24;
+const LIMIT = 1 << 24; // as in design.py
 
 /** Lengths of the plane and the tile size. */
 export function planePanel(store) {
   const body = h("div", { class: "cms-fields" });
   const whole = (key, label, least) => ({
     label, text: `${store.design[key]}`,
-    set(text) {
-      const field = fieldsOf({ type: "prefix", n: 0 })[0];
-      const { n } = field.set(text);
-      if (n < least || n > LIMIT) throw new FieldError(`${label}: ${n} is not in ${least} … ${LIMIT}`);
-      return { [key]: n };
-    },
+    set: (text) => ({ [key]: count(text, { least, most: LIMIT }) }),
   });
   const render = () => {
     const commit = (change) => {
