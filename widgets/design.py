@@ -97,9 +97,13 @@ class Design:
         return cls(unfolded(mask.node), q_len, start + q_len if kv_len is None else kv_len, rev=fresh_rev(), **rest)
 
     @property
+    def _visible(self) -> list[Layer]:
+        return [layer for layer in self.layers if layer.visible]
+
+    @property
     def node(self) -> dict[str, Any]:
         """The un-versioned spec node of the visible layers."""
-        return _folded([layer for layer in self.layers if layer.visible]) or empty().node
+        return _folded(self._visible) or empty().node
 
     @property
     def mask(self) -> Mask:
@@ -116,7 +120,7 @@ class Design:
             return from_spec({"cmask": 1, "mask": self.node})
         except SpecError:
             # The path to a layer in a long fold tells nobody which one it is.
-            for layer in self.layers:
+            for layer in self._visible:
                 try:
                     from_spec({"cmask": 1, "mask": layer.node})
                 except SpecError as error:

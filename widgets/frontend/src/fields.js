@@ -24,30 +24,27 @@ export function count(text, { least = 0, most = POSITION_LIMIT, open = false } =
 
 const shown = (value) => (value === null || value === undefined ? "" : `${value}`);
 
-function number(node, key, label, { least = 0, open = false, hint = "" } = {}) {
-  return { label, hint: open ? "empty: open" : hint, text: shown(node[key]), set: (text) => ({ ...node, [key]: count(text, { least, open }) }) };
+function number(node, key, label, { least = 0 } = {}) {
+  return { label, hint: "", text: shown(node[key]), set: (text) => ({ ...node, [key]: count(text, { least }) }) };
 }
 
-/** One side of a window; below 0 it lies off the diagonal, and the window becomes a band. */
-function side(node, key, label) {
-  const set = (text) => {
-    const next = { ...node, [key]: count(text, { least: -POSITION_LIMIT, open: true }) };
-    if (next.left !== null && next.right !== null && next.left + next.right < 0) {
-      throw new FieldError(`${next.left} before and ${next.right} after hold nothing; together at least 0`);
-    }
-    return aroundDiagonal(next);
-  };
+/** A distance from the diagonal, which may be open; `checked` makes a node of what was typed. */
+function distance(node, key, label, checked) {
+  const set = (text) => checked({ ...node, [key]: count(text, { least: -POSITION_LIMIT, open: true }) });
   return { label, hint: "empty: open", text: shown(node[key]), set };
 }
 
-/** One edge of a band, key − query in [lo, hi). */
-function edge(node, key, label) {
-  const set = (text) => {
-    const next = { ...node, [key]: count(text, { least: -POSITION_LIMIT, open: true }) };
-    if (next.lo !== null && next.hi !== null && next.lo > next.hi) throw new FieldError(`${next.lo} … ${next.hi}: the end lies before the start`);
-    return next;
-  };
-  return { label, hint: "empty: open", text: shown(node[key]), set };
+/** Below 0 a side of a window lies off the diagonal, and the window becomes a band. */
+function checkedWindow(node) {
+  const { left, right } = node;
+  if (left !== null && right !== null && left + right < 0) throw new FieldError(`${left} before and ${right} after hold nothing; together at least 0`);
+  return aroundDiagonal(node);
+}
+
+function checkedBand(node) {
+  const { lo, hi } = node;
+  if (lo !== null && hi !== null && lo > hi) throw new FieldError(`${lo} … ${hi}: the end lies before the start`);
+  return node;
 }
 
 /** The two ends of a half-open range; both empty means all. */
@@ -117,8 +114,8 @@ function gridFields(node) {
 const FIELDS_OF = {
   rect: (node) => [...range(node, "q", "query"), ...range(node, "k", "key")],
   at: (node) => [...range(node, "q", "query"), ...range(node, "k", "key"), ...nested(node, "mask")],
-  window: (node) => [side(node, "left", "keys before"), side(node, "right", "keys after")],
-  band: (node) => [edge(node, "lo", "key − query from"), edge(node, "hi", "key − query to")],
+  window: (node) => [distance(node, "left", "keys before", checkedWindow), distance(node, "right", "keys after", checkedWindow)],
+  band: (node) => [distance(node, "lo", "key − query from", checkedBand), distance(node, "hi", "key − query to", checkedBand)],
   prefix: (node) => [number(node, "n", "keys")],
   sink: (node) => [number(node, "n", "keys")],
   suffix: (node) => [number(node, "start", "first key")],

@@ -5,6 +5,7 @@ import { checkNode, compileRegion, SpecError, untilWithin } from "./regions.js";
 import { complement, difference, intersection, Row, union } from "./row.js";
 
 export const OPS = ["add", "cut", "intersect"];
+export const COMPOSITES = { or: "add", and: "intersect", minus: "cut" }; // what the later parts of such a node do to the first
 const NEVER = Number.MAX_SAFE_INTEGER;
 
 let counter = 0;
@@ -73,18 +74,22 @@ function leftFold(layers) {
   return result;
 }
 
+/** Whether all layers do the same to those below them. */
+export function alike(layers) {
+  return layers.every(({ op }) => op === layers[0].op);
+}
+
 /** One node for layers that become a group: what they do to the layers below, where all of them do the same; else
  *  their fold, begun with the first. */
 export function groupNode(layers) {
-  const alike = layers.every(({ op }) => op === layers[0].op);
   const type = layers[0].op === "intersect" ? "and" : "or";
-  if (alike) return layers.slice(1).reduce((result, layer) => joined(type, result, named(layer)), named(layers[0]));
+  if (alike(layers)) return layers.slice(1).reduce((result, layer) => joined(type, result, named(layer)), named(layers[0]));
   return foldNode([{ ...layers[0], op: "add" }, ...layers.slice(1)]);
 }
 
 /** A name travels when it says something: one that the node's type does not give, or one that holds a group together. */
 function named({ name, node }) {
-  return name && (name !== defaultName(node) || ["or", "and", "minus"].includes(node.type)) ? { ...node, name } : node;
+  return name && (name !== defaultName(node) || node.type in COMPOSITES) ? { ...node, name } : node;
 }
 
 function joined(type, left, right) {
@@ -95,13 +100,13 @@ function joined(type, left, right) {
 /** A node back to layers: the unnamed or / and / minus at its top come apart; anything named stays one layer. */
 export function unfold(node) {
   const { type, name } = node;
-  if (name || !["or", "and", "minus"].includes(type)) return [makeLayer(withoutName(node), { name })];
+  if (name || !(type in COMPOSITES)) return [makeLayer(withoutName(node), { name })];
   const [first, ...rest] = node.args;
-  const op = { or: "add", and: "intersect", minus: "cut" }[type];
+  const op = COMPOSITES[type];
   return [...unfold(first), ...rest.map((arg) => makeLayer(withoutName(arg), { op, name: arg.name }))];
 }
 
-function withoutName(node) {
+export function withoutName(node) {
   const { name, ...rest } = node;
   return rest;
 }

@@ -1,12 +1,11 @@
 // The state of one Studio in the browser: the design with its history, the selection, and how it is looked at.
 // Layers and designs are never changed in place, so history is a list of references.
 
-import { freshId, groupNode, makeLayer } from "./layers.js";
+import { alike, COMPOSITES, freshId, groupNode, makeLayer, withoutName } from "./layers.js";
 import { depthOf } from "./regions.js";
 
 const GROUP_DEPTH = 40; // with what the fold adds, a design stays within the depth of 100 that a spec may have
-const WITHIN = { or: "add", and: "intersect", minus: "cut" }; // what the later parts of a group do to the first
-const ALIKE = { or: ["add", "cut"], and: ["intersect"], minus: [] }; // a group with such an op is the same as its parts
+const SAME_APART = { or: ["add", "cut"], and: ["intersect"], minus: [] }; // a group with such an op means the same as its parts
 const CHANGED = ": the mask changes";
 
 export class Store extends EventTarget {
@@ -183,7 +182,7 @@ export class Store extends EventTarget {
     }
     const { layers: all } = this.design;
     const last = all.indexOf(members[members.length - 1]);
-    const exact = members.every((layer) => layer.op === op) && last - all.indexOf(members[0]) === members.length - 1;
+    const exact = alike(members) && last - all.indexOf(members[0]) === members.length - 1;
     const group = makeLayer(node, { op, name: "Group" });
     const layers = all.filter((layer) => !members.includes(layer));
     layers.splice(last - members.length + 1, 0, group);
@@ -195,22 +194,17 @@ export class Store extends EventTarget {
   ungroup() {
     const { active } = this;
     const type = active?.node.type;
-    if (!WITHIN[type]) return;
-    const alike = ALIKE[type].includes(active.op);
+    if (!(type in COMPOSITES)) return;
+    const same = SAME_APART[type].includes(active.op);
     const lowest = active.op === "add" && this.design.layers.find((layer) => layer.visible) === active;
-    const op = alike ? active.op : WITHIN[type];
+    const op = same ? active.op : COMPOSITES[type];
     const [first, ...rest] = active.node.args;
-    const parts = [makeLayer(bare(first), { op: active.op, name: first.name }), ...rest.map((arg) => makeLayer(bare(arg), { op, name: arg.name }))];
+    const parts = [makeLayer(withoutName(first), { op: active.op, name: first.name }), ...rest.map((arg) => makeLayer(withoutName(arg), { op, name: arg.name }))];
     const layers = this.design.layers.flatMap((layer) => (layer === active ? parts : [layer]));
     this.selection = parts.map((layer) => layer.id);
-    this.commit(`ungroup ${active.name}${alike || lowest ? "" : CHANGED}`, { layers });
+    this.commit(`ungroup ${active.name}${same || lowest ? "" : CHANGED}`, { layers });
     this.emit("selection");
   }
-}
-
-function bare(node) {
-  const { name, ...rest } = node;
-  return rest;
 }
 
 /** Every layer has a colour that stays with it: the least used one when it came. */
