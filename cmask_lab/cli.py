@@ -19,7 +19,7 @@ from cmask_lab import json_text
 
 if TYPE_CHECKING:
     from cmask_lab.bench.report import Report
-    from cmask_lab.bench.suites import Subject
+    from cmask_lab.bench.subjects import Subject
     from cmask_lab.masks import Mask
 
 EXPLAIN_MASK = "a file (mask.json) with a spec or a Studio's design, or a name from the paper suite or the gallery"
@@ -255,17 +255,17 @@ def find_mask(name: str, seq_len: int) -> Subject:
     'HSTU'
     """
     import cmask_lab as cm
-    from cmask_lab.bench import suites
+    from cmask_lab.bench import subjects
 
     if name.endswith(".json"):
-        return suites.plain(_mask_in(Path(name)), seq_len)
-    if name in suites.PAPER:
-        return suites.subject(name, seq_len)
+        return subjects.plain(_mask_in(Path(name)), seq_len)
+    if name in subjects.PAPER:
+        return subjects.subject(name, seq_len)
     if name in cm.gallery.names():
-        return suites.plain(cm.gallery.get(name), seq_len)
+        return subjects.plain(cm.gallery.get(name), seq_len)
     raise ValueError(
-        f"mask {name!r}: no file that ends in .json, not in the paper suite ({', '.join(suites.PAPER)}) and not in the "
-        f"gallery ({', '.join(cm.gallery.names())})"
+        f"mask {name!r}: no file that ends in .json, not in the paper suite ({', '.join(subjects.PAPER)}) and not in "
+        f"the gallery ({', '.join(cm.gallery.names())})"
     )
 
 

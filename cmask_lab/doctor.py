@@ -143,7 +143,7 @@ def _baselines() -> Iterator[Finding]:
     from cmask_lab.bench.contenders import NAMES, make
     from cmask_lab.bench.contenders.contender import Setting
     from cmask_lab.bench.device import best_device
-    from cmask_lab.bench.suites import causal
+    from cmask_lab.bench.subjects import causal
 
     device = best_device()
     dtype = torch.bfloat16 if device.type == "cuda" else torch.float32

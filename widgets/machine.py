@@ -88,7 +88,7 @@ def _absent(name: str, devices: list[dict[str, Any]]) -> dict[str, dict[str, str
     import cmask_lab as cm
     from cmask_lab.bench.contenders import make
     from cmask_lab.bench.contenders.contender import Setting
-    from cmask_lab.bench.suites import causal
+    from cmask_lab.bench.subjects import causal
 
     if "+" in name:
         return {}  # whether another token order is better depends on the mask: the run will tell

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import torch
 
 import cmask_lab as cm
-from cmask_lab.bench.suites import subjects
+from cmask_lab.bench.subjects import subjects
 
 TILE = (128, 128)
 COMPARING_BYTES, COMPUTING_BYTES = 10, 64

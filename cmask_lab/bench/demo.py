@@ -16,8 +16,8 @@ from cmask_lab.bench.device import best_device, describe
 from cmask_lab.bench.html import page
 from cmask_lab.bench.report import Case, Report
 from cmask_lab.bench.run import stream
+from cmask_lab.bench.subjects import FOUR, Subject, subject
 from cmask_lab.bench.suite import line_up
-from cmask_lab.bench.suites import FOUR, Subject, subject
 from cmask_lab.bench.timing import Rules
 
 EXPORTS = {"python": "py", "json": "json", "flex": "flex.py"}

@@ -13,7 +13,7 @@ from cmask_lab.bench import contenders as roster
 from cmask_lab.bench.device import best_device
 from cmask_lab.bench.report import Case, Report
 from cmask_lab.bench.run import stream
-from cmask_lab.bench.suites import Subject, subjects
+from cmask_lab.bench.subjects import Subject, subjects
 from cmask_lab.bench.timing import Rules
 
 BASELINES = {"cuda": ("flex-fa4", "fa4", "sdpa-cudnn", "flex-triton"), "cpu": roster.CPU_BASELINES}
@@ -90,7 +90,7 @@ def stream_suite(
 def line_up(subject: Subject, ours: Sequence[str], baselines: Sequence[str]) -> tuple[list[str], list[str]]:
     """Our contenders and the baselines for a mask: those asked for, and its own variants of them.
 
-    >>> from cmask_lab.bench.suites import clear
+    >>> from cmask_lab.bench.subjects import clear
     >>> line_up(clear(1024, 8), ["cmask"], ["flex-fa4", "flex-triton"])
     (['cmask', 'cmask+order', 'cmask+kept'], ['flex-fa4', 'flex-fa4+kept', 'flex-triton'])
     """

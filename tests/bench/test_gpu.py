@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import cmask_lab as cm
-from cmask_lab.bench import contenders, run, suites
+from cmask_lab.bench import contenders, run, subjects
 from cmask_lab.bench.device import Monitor
 from cmask_lab.bench.timing import CudaClock, Rules
 
@@ -57,7 +57,7 @@ def test_the_card_is_read_while_it_works() -> None:
 @pytest.mark.parametrize("name", ["causal", "hstu-packed", "clear-r8"])
 def test_every_contender_computes_the_mask(name: str, direction: str) -> None:
     report = run.benchmark(
-        suites.subject(name, 2048),
+        subjects.subject(name, 2048),
         heads=4,
         kv_heads=2,
         head_dim=64,

@@ -13,7 +13,7 @@ import torch
 
 import cmask_lab as cm
 from cmask_lab.bench.oracle import Task
-from cmask_lab.bench.suites import Subject
+from cmask_lab.bench.subjects import Subject
 from cmask_lab.compiler.compile import CompiledMask
 from cmask_lab.masks.mask import Mask
 
