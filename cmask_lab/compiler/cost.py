@@ -20,6 +20,12 @@ MASKED_TILE = 1.14
 TILE_ROW_START = 1.0
 """Work before and after the loop of one query tile (load Q, first scores, store O). Assumed: about one tile."""
 
+FULL_TILE_TFLOPS = 650.0
+"""Rate of the kernel on full tiles of 128×128."""
+
+PROCESSORS = 132
+"""Multiprocessors of an H100 or H200."""
+
 RELATIVE_RATE = {(128, 128): 1.0, (128, 64): 0.88, (64, 128): 0.65, (64, 64): 0.65}
 """Matrix rate of a tile size against 128×128: what makes this model agree with the forward pass of the reward-model
 mask (0.754, 0.816, 1.041 ms for 128×128, 128×64, 64×64). 64×128 was not measured; it is assumed to be like 64×64."""
@@ -51,26 +57,20 @@ def _row_costs(tiles: TileMap) -> np.ndarray:
     return in_loop * tile + TILE_ROW_START * tiles.q_tile / 128
 
 
-def predicted_ms(
-    tiles: TileMap, *, heads: int = 1, head_dim: int = 128, tflops: float = 650.0, processors: int = 132
-) -> float:
-    """Predicted time of one forward pass over ``heads`` (batch × heads) on a device, in milliseconds.
+def predicted_ms(tiles: TileMap, *, heads: int = 1, head_dim: int = 128) -> float:
+    """Predicted time of one forward pass over ``heads`` (batch × heads) on an H200, in milliseconds.
 
-    Args:
-        tflops: matrix rate of the kernel on full tiles (650: bfloat16 on an H200).
-        processors: multiprocessors; no pass is quicker than its heaviest query tile on one of them.
+    No pass is quicker than its heaviest query tile on one multiprocessor.
     """
-    tile_ms = 4 * 128 * 128 * head_dim / (tflops * 1e9)  # one tile, if the whole device worked on it
+    tile_ms = 4 * 128 * 128 * head_dim / (FULL_TILE_TFLOPS * 1e9)  # one tile, if the whole device worked on it
     rows = _row_costs(tiles)
-    return float(max(rows.sum() * heads, rows.max(initial=0.0) * processors) * tile_ms)
+    return float(max(rows.sum() * heads, rows.max(initial=0.0) * PROCESSORS) * tile_ms)
 
 
-def cheapest_tiles(
-    tables: Sequence[IntervalTable], candidates: Sequence[tuple[int, int]] = tuple(RELATIVE_RATE)
-) -> list[TileMap]:
-    """The tile maps of some masks at the candidate tile size with the lowest predicted cost, the first of equals.
+def cheapest_tiles(tables: Sequence[IntervalTable]) -> list[TileMap]:
+    """The tile maps of some masks at the tile size with the lowest predicted cost, the first of equals.
 
-    No tiling is cheaper than the visible pairs alone at its rate, so a candidate that can't win is not tried.
+    No tiling is cheaper than the visible pairs alone at its rate, so a size that can't win is not tried.
 
     >>> tiles, = cheapest_tiles([IntervalTable.full(4096, 4096)])
     >>> tiles.q_tile, tiles.kv_tile
@@ -79,7 +79,7 @@ def cheapest_tiles(
     visible = sum(table.visible_pairs for table in tables)
     best: list[TileMap] = []
     lowest = np.inf
-    for tile in candidates:
+    for tile in RELATIVE_RATE:
         if best and visible / (128 * 128) / RELATIVE_RATE[tile] >= lowest:
             continue
         maps = [tile_table(table, tile) for table in tables]

@@ -13,13 +13,20 @@ import numpy as np
 
 from cmask_lab.compiler.cost import row_cost
 from cmask_lab.compiler.intervals import Int32s, IntervalTable, ragged_range
+from cmask_lab.masks.combinators import And, Minus, Not, Or
+from cmask_lab.masks.grids import GridMask
 from cmask_lab.masks.mask import Mask
+from cmask_lab.masks.placement import At, Transposed
+from cmask_lab.masks.tables import DocumentIds
 
 SAMPLED_TILES = 24
 """Query tiles that are counted to estimate the cost of an order."""
 
 GAIN_NEEDED = 0.9
 """An order is worth permuting q, k, v and the output only if it takes at most this share of the natural cost."""
+
+SAME_PLANE = (And, Or, Minus, Not, Transposed)
+"""What combines masks without moving them: a token has the same position inside."""
 
 
 def choose_order(
@@ -36,10 +43,13 @@ def choose_order(
         return _checked(order, length), "given"
     if order != "auto":
         raise ValueError(f"compile: order is {order!r}; give 'natural', 'auto' or a permutation of the tokens")
+    candidates = list(candidate_orders(masks[0], length, tile[0]))
+    if not candidates:
+        return None, "natural"
     tables = [mask.intervals(length) for mask in masks]
     best, name = None, "natural"
     lowest = GAIN_NEEDED * sum(_sampled_cost(table, np.arange(length), tile) for table in tables)
-    for candidate, permutation in candidate_orders(masks[0], length, tile[0]):
+    for candidate, permutation in candidates:
         cost = sum(_sampled_cost(table, permutation, tile) for table in tables)
         if cost < lowest:
             best, name, lowest = permutation, candidate, cost
@@ -54,13 +64,13 @@ def candidate_orders(mask: Mask, length: int, patch_tokens: int) -> Iterator[tup
     >>> names
     ['16×1 patches', '8×2 patches', '4×4 patches', '2×8 patches', '1×16 patches']
     """
-    for first, shape in sorted(set(_grids(mask.node, 0))):
+    for first, shape in sorted(set(_grids(mask, 0))):
         if first + int(np.prod(shape)) > length:
             continue
         for patch in _patch_shapes(patch_tokens, shape):
             name = "×".join(str(side) for side in patch)
             yield f"{name} patches", _patches(first, shape, patch, length)
-    for ids in _document_ids(mask.node):
+    for ids in _document_ids(mask):
         if len(ids) == length:
             yield "documents by id", np.argsort(ids, kind="stable").astype(np.int32)
 
@@ -83,32 +93,24 @@ def _sampled_cost(table: IntervalTable, order: np.ndarray, tile: tuple[int, int]
     return cost
 
 
-def _grids(node: dict, first: int) -> Iterator[tuple[int, tuple[int, ...]]]:
+def _grids(mask: Mask, first: int) -> Iterator[tuple[int, tuple[int, ...]]]:
     """Where token grids stand whose queries and keys are the same tokens: (first position, shape)."""
-    if node["type"] == "grid":
-        yield first, tuple(node["shape"])
-    elif node["type"] == "at":
-        if node["q"][0] == node["k"][0]:
-            yield from _grids(node["mask"], first + node["q"][0])
-    else:
-        for inner in _children(node):
-            yield from _grids(inner, first)
+    if isinstance(mask, GridMask):
+        yield first, mask.shape
+    elif isinstance(mask, At):
+        if mask.q[0] == mask.k[0]:
+            yield from _grids(mask.mask, first + mask.q[0])
+    elif isinstance(mask, SAME_PLANE):
+        for child in mask.children:
+            yield from _grids(child, first)
 
 
-def _document_ids(node: dict) -> Iterator[np.ndarray]:
-    if node["type"] == "documents" and "ids" in node:
-        yield np.asarray(node["ids"])
-    elif node["type"] not in ("at", "repeat", "take"):
-        for inner in _children(node):
-            yield from _document_ids(inner)
-
-
-def _children(node: dict) -> list[dict]:
-    if node["type"] in ("and", "or", "minus"):
-        return node["args"]
-    if node["type"] == "not":
-        return [node["arg"]]
-    return [node["mask"]] if node["type"] == "transposed" else []
+def _document_ids(mask: Mask) -> Iterator[np.ndarray]:
+    if isinstance(mask, DocumentIds):
+        yield mask.ids
+    elif isinstance(mask, SAME_PLANE):
+        for child in mask.children:
+            yield from _document_ids(child)
 
 
 def _patch_shapes(tokens: int, shape: tuple[int, ...]) -> Iterator[tuple[int, ...]]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
@@ -124,6 +124,17 @@ class Mask(Numbered):
     def children(self) -> tuple[Mask, ...]:
         """The masks that this one is made of; none for a region."""
         return self._children
+
+    def walk(self) -> Iterator[Mask]:
+        """This mask, then everything that it is made of.
+
+        >>> import cmask_lab as cm
+        >>> [part.type for part in (cm.causal() & cm.documents([3])).walk()]
+        ['and', 'causal', 'documents']
+        """
+        yield self
+        for child in self.children:
+            yield from child.walk()
 
     @property
     def _extent(self) -> Extent:

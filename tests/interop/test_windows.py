@@ -6,17 +6,19 @@ import numpy as np
 import pytest
 
 import cmask_lab as cm
-from cmask_lab.interop.windows import COUNTS_ITSELF, from_window, window_for
+from cmask_lab.interop.windows import from_window
+from cmask_lab.masks.window_counts import WINDOW_COUNTS
 
 SIZE = 5
 
 
-@pytest.mark.parametrize("library", COUNTS_ITSELF)
-def test_there_and_back(library):
+@pytest.mark.parametrize("library", WINDOW_COUNTS)
+def test_a_window_shows_as_many_keys_as_the_library_says(library):
+    count = WINDOW_COUNTS[library]
     mask = from_window(library, SIZE)
-    assert window_for(library, mask) == SIZE
-    keys = mask.to_dense(20)[-1].sum()
-    assert keys == (SIZE if COUNTS_ITSELF[library] else SIZE + 1)
+    assert mask.to_dense(20)[-1].sum() == (SIZE if count.counts_itself else SIZE + 1)
+    assert count.size(mask.left) == SIZE
+    assert not cm.check(mask, 20, library=library, window=SIZE).by("window"), "the linter must count alike"
 
 
 def test_against_the_libraries_that_are_here():
@@ -40,5 +42,3 @@ def test_refusals():
         from_window("keras", 4)
     with pytest.raises(ValueError, match="the size for huggingface is 0; it must be at least 1"):
         from_window("huggingface", 0)
-    with pytest.raises(ValueError, match="is not a causal window with an end"):
-        window_for("jax", cm.window(3, 3))
