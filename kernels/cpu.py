@@ -19,6 +19,7 @@ import torch
 from cmask_lab.kernels import cpu_fused
 from cmask_lab.kernels.cpu_rows import TileRow, add_to_keys, hide, joined, pattern_words, tile_rows
 from cmask_lab.kernels.registry import Options, Problem
+from cmask_lab.kernels.sinks import sink_gradient
 
 if TYPE_CHECKING:
     from cmask_lab.compiler.compile import CompiledMask
@@ -196,7 +197,7 @@ class Cpu:
             if grad_lse is not None:
                 delta -= torch.where(lse == float("-inf"), 0.0, grad_lse)
             if options.sinks is not None:
-                grad_sinks = -(torch.exp(options.sinks.to(dtype)[None, :, None] - lse) * delta).sum((0, 2))
+                grad_sinks = sink_gradient(options.sinks, lse, delta)
             # In a row that sees nothing every score is -inf, and so is the lse; against 0 the weights become 0.
             finite_lse = torch.where(lse == float("-inf"), 0.0, lse)
             statistics = torch.stack([finite_lse, delta], -1)

@@ -12,6 +12,7 @@ from typing import Any, cast
 
 import torch
 from cmask_lab.kernels import held_masks, registry
+from cmask_lab.kernels.device import current
 from cmask_lab.kernels.registry import Choice, Options, Problem
 from cmask_lab.kernels.token_order import in_natural_order, in_order
 
@@ -41,13 +42,14 @@ def _attention(q, k, v, sinks, mask, backend, activation, scale, softcap, normal
     options = Options(scale, activation, softcap, _finite_sinks(sinks), normalizer, deterministic)
     choice = choose_backend(q, k, v, compiled, options, backend, needs_grad)
     on_device = compiled.to(q.device)
-    q, k, v = in_order((q, k, v), on_device)
-    out, lse = registry.load(choice.name).forward(q, k, v, on_device, options)
-    if sinks is not None and lse is not None:
-        lse = torch.where(lse <= LOWEST_SINK / 2, float("-inf"), lse)
-    if lse is None:
-        return *in_natural_order((out,), on_device), _no_statistics(q)
-    return tuple(in_natural_order((out, lse), on_device))
+    with current(q.device):
+        q, k, v = in_order((q, k, v), on_device)
+        out, lse = registry.load(choice.name).forward(q, k, v, on_device, options)
+        if sinks is not None and lse is not None:
+            lse = torch.where(lse <= LOWEST_SINK / 2, float("-inf"), lse)
+        if lse is None:
+            return *in_natural_order((out,), on_device), _no_statistics(q)
+        return tuple(in_natural_order((out, lse), on_device))
 
 
 def _attention_backward(
@@ -57,7 +59,12 @@ def _attention_backward(
     compiled = held_masks.held(mask).compiled(q.shape[2], k.shape[2])
     options = Options(scale, activation, softcap, _finite_sinks(sinks), normalizer, deterministic)
     choice = choose_backend(q, k, v, compiled, options, backend, needs_grad)
-    on_device = compiled.to(q.device)
+    with current(q.device):
+        return _gradients_on_device(grad_out, grad_lse, q, k, v, out, lse, sinks, compiled, choice, options)
+
+
+def _gradients_on_device(grad_out, grad_lse, q, k, v, out, lse, sinks, compiled, choice, options):
+    on_device, activation = compiled.to(q.device), options.activation
     lse, grad_lse = (None, None) if activation == "silu" else (lse, grad_lse)
     if sinks is not None and lse is not None:
         grad_lse = None if grad_lse is None else torch.where(lse == float("-inf"), 0.0, grad_lse)

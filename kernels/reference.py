@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import torch
 from cmask_lab.kernels.registry import Options, Problem
+from cmask_lab.kernels.sinks import sink_gradient
 
 if TYPE_CHECKING:
     from cmask_lab.compiler.compile import CompiledMask
@@ -84,8 +85,7 @@ class Reference:
             grad_scores = weights * (grad_weights - delta[..., None]) * slope
             if options.sinks is not None:
                 assert lse is not None, "a softmax has a log-sum-exp"
-                sink_weight = torch.exp(options.sinks.to(q.dtype)[None, :, None] - lse)
-                grad_sinks = -(sink_weight * delta).sum((0, 2))
+                grad_sinks = sink_gradient(options.sinks, lse, delta)
         else:
             grad_scores = grad_weights * slope
         grad_q = options.scale * (grad_scores @ _per_query_head(k, q))

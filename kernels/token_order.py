@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import lru_cache
 
 import torch
+from cmask_lab.kernels.mask_lists import once_a_mask
 
 from cmask_lab.compiler.compile import CompiledMask
 
@@ -40,8 +40,16 @@ def _moves_by_rows(tensor: torch.Tensor) -> bool:
     return tensor.is_cuda and tensor.ndim == 4 and tensor.stride(3) == 1 and not recorded
 
 
-@lru_cache(maxsize=32)
 def _order(compiled: CompiledMask, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
     """The token order and its inverse, int32 on a device."""
-    order = torch.from_numpy(compiled.token_order).to(device)
-    return order, torch.argsort(order).int()
+    known = _orders(compiled)
+    if device not in known:
+        order = torch.from_numpy(compiled.token_order).to(device)
+        known[device] = order, torch.argsort(order).int()
+    return known[device]
+
+
+@once_a_mask
+def _orders(_: CompiledMask) -> dict[torch.device, tuple[torch.Tensor, torch.Tensor]]:
+    """Those made so far, by device."""
+    return {}

@@ -12,6 +12,7 @@ from typing import Any
 from uuid import uuid4
 
 from cmask_lab.masks import Mask, SpecError, empty, from_spec
+from cmask_lab.short_text import shown
 
 OPS = ("add", "cut", "intersect")
 COMPOSITES = {"or": "add", "and": "intersect", "minus": "cut"}
@@ -160,10 +161,10 @@ class Design:
             numbers[name] = _integer(given.get(name, default), f"design: {name}", least, most)
         layers = given.get("layers")
         if not isinstance(layers, list) or len(layers) > LAYER_LIMIT:
-            raise DesignError(f"design: layers is {_short(layers)}; a list of at most {LAYER_LIMIT} layers is expected")
+            raise DesignError(f"design: layers is {shown(layers)}; a list of at most {LAYER_LIMIT} layers is expected")
         tile = given.get("tile", [128, 128])
         if not isinstance(tile, list) or len(tile) != 2:
-            raise DesignError(f"design: tile is {_short(tile)}; two integers are expected: queries, keys")
+            raise DesignError(f"design: tile is {shown(tile)}; two integers are expected: queries, keys")
         sides = [_integer(side, f"design: tile[{n}]", 1, 1 << 16) for n, side in enumerate(tile)]
         read = tuple(_read_layer(layer, f"design: layers[{n}]") for n, layer in enumerate(layers))
         ids = [layer.id for layer in read]
@@ -292,15 +293,15 @@ def _read_layer(message: Any, place: str) -> Layer:
     given = _object(message, place, {"id", "name", "op", "node", "visible", "locked", "template", "colour"})
     op = given.get("op", "add")
     if op not in OPS:
-        raise DesignError(f"{place}: op is {_short(op)}; it is one of {', '.join(OPS)}")
+        raise DesignError(f"{place}: op is {shown(op)}; it is one of {', '.join(OPS)}")
     node = given.get("node")
     if not isinstance(node, dict) or not isinstance(node.get("type"), str):
-        raise DesignError(f'{place}: node is {_short(node)}; an object with a "type" is expected')
+        raise DesignError(f'{place}: node is {shown(node)}; an object with a "type" is expected')
     flags: dict[str, bool] = {}
     for name, default in (("visible", True), ("locked", False)):
         flag = given.get(name, default)
         if not isinstance(flag, bool):
-            raise DesignError(f"{place}: {name} is {_short(flag)}; true or false is expected")
+            raise DesignError(f"{place}: {name} is {shown(flag)}; true or false is expected")
         flags[name] = flag
     template = given.get("template")
     if template is not None:
@@ -315,25 +316,20 @@ def _read_layer(message: Any, place: str) -> Layer:
 
 def _object(value: Any, place: str, known: set[str]) -> Mapping[str, Any]:
     if not isinstance(value, Mapping):
-        raise DesignError(f"{place} is {_short(value)}; an object is expected")
+        raise DesignError(f"{place} is {shown(value)}; an object is expected")
     for name in value:
         if name not in known:
-            raise DesignError(f"{place}: unknown field {_short(name)}; the fields are {', '.join(sorted(known))}")
+            raise DesignError(f"{place}: unknown field {shown(name)}; the fields are {', '.join(sorted(known))}")
     return value
 
 
 def _integer(value: Any, place: str, least: int, most: int) -> int:
     if type(value) is not int or not least <= value <= most:
-        raise DesignError(f"{place} is {_short(value)}; an integer in {least} … {most} is expected")
+        raise DesignError(f"{place} is {shown(value)}; an integer in {least} … {most} is expected")
     return value
 
 
 def _text(value: Any, place: str) -> str:
     if not isinstance(value, str) or len(value) > 500:
-        raise DesignError(f"{place} is {_short(value)}; a string of at most 500 characters is expected")
+        raise DesignError(f"{place} is {shown(value)}; a string of at most 500 characters is expected")
     return value
-
-
-def _short(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else f"{text[:57]}…"

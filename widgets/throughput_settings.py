@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from cmask_lab.masks import Mask
+from cmask_lab.short_text import shortened, shown
 
 DTYPES = ("bfloat16", "float16", "float32")
 DIRECTIONS = ("forward", "backward", "both")
@@ -64,7 +65,7 @@ class Settings:
     def __post_init__(self) -> None:
         for name, check in CHECKS.items():
             if wrong := check(getattr(self, name)):
-                raise SettingsError(f"settings: {name} is {_short(getattr(self, name))}; {wrong} is expected")
+                raise SettingsError(f"settings: {name} is {shown(getattr(self, name))}; {wrong} is expected")
         if self.heads % self.kv_heads:
             raise SettingsError(f"settings: kv_heads is {self.kv_heads}; a divisor of heads, {self.heads}, is expected")
         if not any(is_ours(name) for name in self.contenders):
@@ -78,11 +79,11 @@ class Settings:
             SettingsError: names the field that is unknown or out of range.
         """
         if not isinstance(message, Mapping):
-            raise SettingsError(f"settings: {_short(message)} is given; an object is expected")
+            raise SettingsError(f"settings: {shown(message)} is given; an object is expected")
         known = {field.name for field in fields(cls)}
         if unknown := sorted(map(str, set(message) - known)):
             raise SettingsError(
-                f"settings: unknown field {_short(unknown[0])}; the fields are {', '.join(sorted(known))}"
+                f"settings: unknown field {shown(unknown[0])}; the fields are {', '.join(sorted(known))}"
             )
         given = dict(message)
         if isinstance(given.get("contenders"), list):
@@ -164,12 +165,11 @@ def titled(mask: Mask, tokens: int) -> Mask:
     """The first queries and keys of a mask, with a name for the report: the mask's own, or what it is in Python.
 
     >>> import cmask_lab as cm
-    >>> titled(cm.documents([2, 4]), 3).node["name"]
+    >>> titled(cm.documents([2, 4]), 3).name
     'cm.documents([2, 4]), first 3 tokens'
     """
     part = first(mask, tokens)
-    code = repr(mask)
-    name = mask.node.get("name") or (code if len(code) <= TITLE_LIMIT else f"{code[: TITLE_LIMIT - 1]}…")
+    name = mask.name or shortened(repr(mask), TITLE_LIMIT)
     return part.named(name if part is mask else f"{name}, first {tokens:,} tokens")
 
 
@@ -229,8 +229,3 @@ CHECKS: dict[str, Callable[[Any], str]] = {
     "case": _integer(0, 10_000),
 }
 """By field: what is expected in its place, or "" if the value will do."""
-
-
-def _short(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else f"{text[:57]}…"

@@ -19,6 +19,7 @@ from cmask_lab.bench.run import stream
 from cmask_lab.bench.subjects import FOUR, Subject, subject
 from cmask_lab.bench.suite import line_up
 from cmask_lab.bench.timing import Rules
+from cmask_lab.short_text import shortened
 
 EXPORTS = {"python": "py", "json": "json", "flex": "flex.py"}
 """What the demo exports each mask as, and how the files' names end."""
@@ -93,7 +94,7 @@ def _compiled(each: Subject) -> str:
     return (
         f"  {each.title}: density {stats.density:.4f}, {stats.full_tiles:,} full and {stats.partial_tiles:,} partial "
         f"tiles of {compiled.tile[0]}×{compiled.tile[1]}, {patterns}, descriptor "
-        f"{stats.descriptor_bytes / 1024:.1f} KiB, compiled in {spent:.1f} ms\n    {_shortened(repr(each.mask))}"
+        f"{stats.descriptor_bytes / 1024:.1f} KiB, compiled in {spent:.1f} ms\n    {shortened(repr(each.mask), 150)}"
     )
 
 
@@ -135,7 +136,3 @@ def _exported(each: Subject, folder: Path) -> dict[str, str]:
     for target, source in sources.items():
         (folder / f"{each.name}.{EXPORTS[target]}").write_text(source, encoding="utf-8")
     return sources
-
-
-def _shortened(code: str, width: int = 150) -> str:
-    return code if len(code) <= width else f"{code[: width - 2]} …"

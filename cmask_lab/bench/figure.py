@@ -34,32 +34,6 @@ def throughput(report: Report) -> Any:
     return figure
 
 
-def tile_heatmap(case: Case) -> Any:
-    """The visible share of every tile (or group of tiles) of a case's mask."""
-    import plotly.graph_objects as go
-
-    figure = go.Figure(
-        go.Heatmap(
-            z=[list(row) for row in case.density_map],
-            zmin=0,
-            zmax=100,
-            # Full tiles differ from nearly full ones by colour, not by shade: a kernel treats them differently.
-            colorscale=[[0, "rgba(0,0,0,0)"], [0.001, "#f7e3c8"], [0.999, PARTIAL], [1, FULL]],
-            colorbar={"title": "visible", "ticksuffix": " %"},
-            hovertemplate="query tile %{y}, key tile %{x}: %{z} %<extra></extra>",
-        )
-    )
-    figure.update_layout(
-        title=case.title,
-        template="plotly_white",
-        width=520,
-        height=520,
-        xaxis={"title": "key tiles", "constrain": "domain"},
-        yaxis={"title": "query tiles", "autorange": "reversed", "scaleanchor": "x"},
-    )
-    return figure
-
-
 def save(report: Report, path: str | Path) -> list[Path]:
     """Write a picture: ``.html`` a Plotly page that works without a network, ``.svg`` a still one for each direction.
 

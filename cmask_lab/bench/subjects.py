@@ -13,6 +13,7 @@ from math import isqrt
 from typing import TYPE_CHECKING
 
 import cmask_lab as cm
+from cmask_lab.masks.regions import Causal, Full, SlidingWindow
 
 if TYPE_CHECKING:
     import numpy as np
@@ -203,11 +204,10 @@ def plain(mask: Mask, seq_len: int) -> Subject:
     >>> plain(cm.window(63), 1024).native
     ('window', 63)
     """
-    node = mask.node
-    native: str | tuple[str, int] | None = node["type"] if node["type"] in ("causal", "full") else None
-    if node["type"] == "window" and node["right"] == 0 and node["left"] is not None:
-        native = ("window", node["left"])
-    name = node.get("name") or node["type"]
+    native: str | tuple[str, int] | None = mask.type if isinstance(mask, Causal | Full) else None
+    if isinstance(mask, SlidingWindow) and mask.right == 0 and mask.left is not None:
+        native = ("window", mask.left)
+    name = mask.name or mask.type
     return Subject(name, name, mask, seq_len, None, native)
 
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from cmask_lab.interop.formula import Formula, Place
 from cmask_lab.interop.layout import int_table
-from cmask_lab.interop.plane import Plane, no_blocks
+from cmask_lab.interop.plane import Plane, block_sides, no_blocks
 from cmask_lab.interop.torch_source import RESERVED, indented, index_table, module, table_lines
 
 BLOCK_SIZES = {"hopper": (128, 128), "blackwell": (256, 128)}
@@ -25,7 +25,7 @@ def obstacle(plane: Plane) -> str | None:
     return no_blocks(plane)
 
 
-def source(plane: Plane, *, chip: str = "hopper", block_size: tuple[int, int] | None = None) -> str:
+def source(plane: Plane, *, chip: str = "hopper", block_size: tuple[int, int] | int | None = None) -> str:
     """A module with ``sees`` (the formula), ``block_lists(device)`` and ``attention(q, k, v)``.
 
     Args:
@@ -33,11 +33,11 @@ def source(plane: Plane, *, chip: str = "hopper", block_size: tuple[int, int] | 
         block_size: ``(queries, keys)``, powers of two, instead of the chip's.
 
     Raises:
-        ValueError: a chip that is not known.
+        ValueError: a chip or block size that is not known.
     """
     if chip not in BLOCK_SIZES:
         raise ValueError(f"export: chip {chip!r} is unknown; chips are 'hopper' and 'blackwell'")
-    queries, keys = block_size or BLOCK_SIZES[chip]
+    queries, keys = BLOCK_SIZES[chip] if block_size is None else block_sides(block_size)
     formula = Formula("where", (*RESERVED, "where", "tables", "aux_tensors"), margin=4, scalar=True)
     body = formula.any_of(plane.masks, plane.index, Place("q", "k", plane.q_start + plane.q_len, plane.kv_len))
     start = [f"q = q + {plane.q_start}"] if plane.q_start else []

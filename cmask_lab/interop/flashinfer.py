@@ -13,7 +13,7 @@ import numpy as np
 from cmask_lab.compiler.intervals import Bools, Int64s
 from cmask_lab.compiler.tiles import tile_table
 from cmask_lab.interop.layout import int_table
-from cmask_lab.interop.plane import Plane, one_mask_only
+from cmask_lab.interop.plane import Plane, block_sides, one_mask_only
 from cmask_lab.interop.torch_source import module
 
 LARGEST_BLOCK = 64
@@ -57,14 +57,14 @@ def _block_size(plane: Plane, block_size: tuple[int, int] | None) -> tuple[int, 
         # The lowest set bit of a length is the largest power of two that divides it.
         queries, keys = (min(length & -length, LARGEST_BLOCK) or LARGEST_BLOCK for length in lengths)
         return queries, keys
-    sides = tuple(block_size)
+    sides = block_sides(block_size)
     for side, length, name in zip(sides, lengths, ("queries", "keys"), strict=True):
-        if side < 1 or side & (side - 1) or length % side:
+        if length % side:
             raise ValueError(
-                f"export: block_size is {block_size}; flashinfer needs powers of two that divide the lengths, "
+                f"export: block_size is {block_size}; flashinfer's blocks divide the lengths, "
                 f"and {side} does not divide {length} {name}"
             )
-    return sides[0], sides[1]
+    return sides
 
 
 def _blocks(plane: Plane, rows: int, columns: int) -> tuple[Int64s, Int64s, Int64s, Bools]:

@@ -11,16 +11,9 @@ on Hopper 128 by 128 (``Dao-AILab/flash-attention``, ``flash_attn/cute``).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
 from cmask_lab.interop.layout import int_table
-from cmask_lab.interop.plane import Plane, no_blocks
+from cmask_lab.interop.plane import Plane, block_sides, no_blocks
 from cmask_lab.interop.torch_source import MaskFunction, indented, index_table, module
-
-if TYPE_CHECKING:
-    from torch.nn.attention.flex_attention import BlockMask
-
-    from cmask_lab.masks.mask import Mask
 
 BLOCK_SIZES = {
     ("hopper", "TRITON"): (128, 128),
@@ -83,41 +76,7 @@ def source(
     else:
         body = body.replace("ROWS", "Q_BLOCKS").replace("SELECT", "part[None]")
     functions += [body, ATTENTION]
-    imports = [
-        "import functools",
-        "",
-        "import torch",
-        "from torch.nn.attention.flex_attention import BlockMask, flex_attention",
-    ]
-    return module(plane.title, imports, [*mask.tables, *([""] if mask.tables else []), *constants], functions)
-
-
-def block_mask(
-    mask: Mask,
-    q_len: int | None = None,
-    kv_len: int | None = None,
-    *,
-    q_start: int = 0,
-    device: Any = "cpu",
-    **options: Any,
-) -> BlockMask:
-    """The exported ``BlockMask`` itself, its ``mask_mod`` inside; for benchmarks and for use at once.
-
-    Args:
-        device: of the lists and tables.
-        options: as for ``cm.export(mask, "flex", ...)``.
-
-    >>> import cmask_lab as cm
-    >>> blocks = block_mask(cm.causal(), 256)
-    >>> blocks.kv_num_blocks.tolist(), blocks.full_kv_num_blocks.tolist()
-    ([[[1, 1]]], [[[0, 1]]])
-    """
-    scope: dict[str, Any] = {}
-    plane = Plane.of(mask, q_len, kv_len, q_start, where="block_mask")
-    if reason := obstacle(plane):
-        raise ValueError(f"block_mask: {reason}")
-    exec(source(plane, **options), scope)
-    return scope["make_block_mask"](device)
+    return module(plane.title, IMPORTS, [*mask.tables, *([""] if mask.tables else []), *constants], functions)
 
 
 def _block_size(chip: str, backend: str, block_size: tuple[int, int] | int | None) -> tuple[int, int]:
@@ -128,10 +87,7 @@ def _block_size(chip: str, backend: str, block_size: tuple[int, int] | int | Non
         )
     if block_size is None:
         return BLOCK_SIZES[chip, backend]
-    sides = (block_size, block_size) if isinstance(block_size, int) else tuple(block_size)
-    if len(sides) != 2 or any(not isinstance(side, int) or side < 1 or side & (side - 1) for side in sides):
-        raise ValueError(f"export: block_size is {block_size!r}; give (queries, keys), both powers of two")
-    return sides
+    return block_sides(block_size)
 
 
 def _mask_mod(mask: MaskFunction) -> str:

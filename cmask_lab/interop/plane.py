@@ -15,6 +15,10 @@ from cmask_lab.masks import per_batch, per_head
 from cmask_lab.masks.arguments import integer
 from cmask_lab.masks.combinators import And, Minus, Not, Or, PerBatch, PerHead
 from cmask_lab.masks.mask import OPEN, Mask
+from cmask_lab.short_text import shortened
+
+TITLE_LIMIT = 60
+"""Characters of a formula in the title of an exported module."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,7 +49,7 @@ class Plane:
             raise TypeError(f"{where}: the mask is {type(mask).__name__}; give a cmask_lab mask, such as cm.causal()")
         if q_len is None:
             if not _has_lengths(mask):
-                text = shortened(repr(mask))
+                text = shortened(repr(mask), TITLE_LIMIT)
                 raise ValueError(f"{where}: {text} has no length of its own; pass q_len, and kv_len if it differs")
             made_q, made_k = (made or 0 for made in mask.extent)
             q_len = max(made_q - q_start, 0)
@@ -74,7 +78,7 @@ class Plane:
     def title(self) -> str:
         """The formula and the lengths, for the first line of a source."""
         part = f", queries from {self.q_start} on" if self.q_start else ""
-        return f"{shortened(self.mask.formula)} ({self.q_len} queries, {self.kv_len} keys{part})"
+        return f"{shortened(self.mask.formula, TITLE_LIMIT)} ({self.q_len} queries, {self.kv_len} keys{part})"
 
 
 @dataclass(frozen=True)
@@ -104,12 +108,6 @@ class TileLists:
         parts = [_ragged_demoted(tiles, number * tiles.q_tiles) for number, tiles in enumerate(maps)]
         first = maps[0]
         return cls(first.q_tiles, first.kv_tiles, len(maps), *(np.concatenate(p) for p in zip(*parts, strict=True)))
-
-    def full_tiles(self) -> tuple[Int64s, Int64s]:
-        """Tile row and kv tile of every full tile, in order."""
-        size = self.run_stop - self.run_start
-        first = np.repeat(self.run_start - (np.cumsum(size) - size), size)
-        return np.repeat(self.run_row, size), np.arange(size.sum()) + first
 
 
 def _ragged_demoted(tiles: TileMap, first_row: int) -> tuple[Int64s, ...]:
@@ -154,9 +152,19 @@ def _has_lengths(mask: Mask) -> bool:
     return False
 
 
-def shortened(text: str, most: int = 60) -> str:
-    """Text cut for a title."""
-    return text if len(text) <= most else f"{text[: most - 1]}…"
+def block_sides(block_size: tuple[int, int] | int) -> tuple[int, int]:
+    """``(queries, keys)`` of a block size as given.
+
+    Raises:
+        ValueError: no two powers of two.
+
+    >>> block_sides(64), block_sides((256, 128))
+    ((64, 64), (256, 128))
+    """
+    sides = (block_size, block_size) if isinstance(block_size, int) else tuple(block_size)
+    if len(sides) != 2 or any(not isinstance(side, int) or side < 1 or side & (side - 1) for side in sides):
+        raise ValueError(f"export: block_size is {block_size!r}; give (queries, keys), both powers of two")
+    return sides
 
 
 def one_mask_only(plane: Plane, target: str) -> str | None:

@@ -21,12 +21,12 @@ from cmask_lab.interop.layout import (
     operand,
     statement,
 )
-from cmask_lab.interop.plane import shortened
 from cmask_lab.masks.combinators import And, Minus, Not, Or, PerBatch, PerHead
 from cmask_lab.masks.gather import Take
 from cmask_lab.masks.mask import Mask
 from cmask_lab.masks.placement import At, Repeat, RepeatEach, Transposed
 from cmask_lab.masks.tables import DocumentIds, Documents, Explicit, Tiles, Tree
+from cmask_lab.short_text import shortened
 
 SHORT = 12
 """Lists with more numbers than this get a variable."""

@@ -19,11 +19,12 @@ import numpy as np
 
 from cmask_lab.compiler.compile import CompiledMask, compile, distinct_masks
 from cmask_lab.interop.formula import Place
-from cmask_lab.interop.plane import assembled, shortened
+from cmask_lab.interop.plane import TITLE_LIMIT, assembled
 from cmask_lab.interop.torch_source import MaskFunction, module
 from cmask_lab.masks import documents, from_dense, rect
 from cmask_lab.masks.combinators import And, Or, PerBatch
 from cmask_lab.masks.mask import OPEN, Mask
+from cmask_lab.short_text import shortened
 
 if TYPE_CHECKING:
     import torch
@@ -50,7 +51,7 @@ def source(mask: Mask, *, name: str = "cmask_lab") -> str:
         "from transformers.integrations.sdpa_attention import sdpa_attention_forward",
         "from transformers.masking_utils import sdpa_mask",
     ]
-    title = f'{shortened(mask.formula)}\n\nImport it, then model.set_attn_implementation("{name}").\n'
+    title = f'{shortened(mask.formula, TITLE_LIMIT)}\n\nImport it, then model.set_attn_implementation("{name}").\n'
     register = REGISTER.replace("NAME", name)
     return module(title, imports, function.tables, [function.factory(), MASK, ATTENTION, register])
 

@@ -1,6 +1,6 @@
 """Target ``triton``: one file with the portable kernels and this mask's descriptor in it; needs torch and triton alone.
 
-The kernels and their launcher are taken from :mod:`cmask_lab.kernels.portable` as they stand, so the file runs what
+The kernels and their launcher are taken from :mod:`cmask_lab.kernels` as they stand, so the file runs what
 ``cm.attention(..., backend="portable")`` runs, forward and backward. What is added is the descriptor as compressed
 text, the few classes that the launcher expects, and an ``attention`` with autograd.
 """
@@ -20,9 +20,13 @@ from cmask_lab.interop.plane import Plane
 
 PARTS = (
     ("registry.py", ("Options",)),
+    ("device.py", None),
+    ("scales.py", ("positive_scale",)),
+    ("sinks.py", None),
+    ("tensor_maps.py", ("UNIT_BYTES", "tma_ready", "tma_strides")),
+    ("mask_lists.py", None),
     ("portable/blocks.py", None),
     ("portable/shares.py", None),
-    ("portable/schedule.py", None),
     ("portable/launch.py", None),
     ("portable/tiles.py", None),
     ("portable/forward.py", None),
@@ -88,7 +92,8 @@ class _Source:
 
 def _wanted(node: ast.stmt, keep: tuple[str, ...] | None) -> bool:
     if keep is not None:
-        return getattr(node, "name", None) in keep
+        assigned = [ast.unparse(target) for target in node.targets] if isinstance(node, ast.Assign) else []
+        return any(name in keep for name in (getattr(node, "name", None), *assigned))
     if isinstance(node, ast.Import | ast.ImportFrom):
         return False
     if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
@@ -197,14 +202,16 @@ class _Attention(torch.autograd.Function):
     @staticmethod
     def forward(ctx, q, k, v, sinks, scale, activation, softcap, normalizer):
         ctx.options = Options(scale, activation, softcap, sinks, normalizer)
-        out, lse = LAUNCHER.forward(q, k, v, compiled_on(q.device), ctx.options)
+        with current(q.device):
+            out, lse = LAUNCHER.forward(q, k, v, compiled_on(q.device), ctx.options)
         ctx.save_for_backward(q, k, v, out, lse)
         return out, lse
 
     @staticmethod
     def backward(ctx, grad_out, grad_lse):
         q, k, v, out, lse = ctx.saved_tensors
-        grads = LAUNCHER.backward(grad_out, grad_lse, q, k, v, out, lse, compiled_on(q.device), ctx.options)
+        with current(q.device):
+            grads = LAUNCHER.backward(grad_out, grad_lse, q, k, v, out, lse, compiled_on(q.device), ctx.options)
         return *grads, None, None, None, None
 
 

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from cmask_lab import json_text
 from cmask_lab.masks import combinators, gather, grids, placement, regions, tables
 from cmask_lab.masks.mask import DEPTH_LIMIT, SPEC_VERSION, Mask
+from cmask_lab.short_text import shown
 
 
 class SpecError(ValueError):
@@ -35,15 +36,15 @@ def from_spec(spec: Mapping[str, Any] | str | bytes) -> Mask:
     if isinstance(spec, str | bytes):
         spec = _parsed(spec)
     if not isinstance(spec, Mapping):
-        raise SpecError(f"spec: expected an object with 'cmask' and 'mask', got {_short(spec)}")
+        raise SpecError(f"spec: expected an object with 'cmask' and 'mask', got {shown(spec)}")
     if "cmask" not in spec:
         raise SpecError("spec: 'cmask', the version of the spec, is missing; a spec is what mask.spec() returns")
     version = spec["cmask"]
     if type(version) is not int or version != SPEC_VERSION:
-        raise SpecError(f"spec: version {_short(version)} is unknown; this cmask_lab reads version {SPEC_VERSION}")
+        raise SpecError(f"spec: version {shown(version)} is unknown; this cmask_lab reads version {SPEC_VERSION}")
     for field in spec:
         if field not in ("cmask", "mask"):
-            raise SpecError(f"spec: unknown field {_short(field)}; a spec has the fields cmask, mask")
+            raise SpecError(f"spec: unknown field {shown(field)}; a spec has the fields cmask, mask")
     if "mask" not in spec:
         raise SpecError("spec: 'mask' is missing; a spec is what mask.spec() returns")
     return _node(spec["mask"], "mask", 1)
@@ -64,26 +65,26 @@ Reader = Callable[[Any, str, int], Any]
 
 def _int(value: Any, path: str, depth: int) -> int:
     if type(value) is not int:
-        raise SpecError(f"spec: {path} is {_short(value)}; it must be an integer")
+        raise SpecError(f"spec: {path} is {shown(value)}; it must be an integer")
     return value
 
 
 def _bool(value: Any, path: str, depth: int) -> bool:
     if type(value) is not bool:
-        raise SpecError(f"spec: {path} is {_short(value)}; it must be true or false")
+        raise SpecError(f"spec: {path} is {shown(value)}; it must be true or false")
     return value
 
 
 def _text(value: Any, path: str, depth: int) -> str:
     if type(value) is not str:
-        raise SpecError(f"spec: {path} is {_short(value)}; it must be a string")
+        raise SpecError(f"spec: {path} is {shown(value)}; it must be a string")
     return value
 
 
 def _list_of(item: Reader) -> Reader:
     def read(value: Any, path: str, depth: int) -> list[Any]:
         if not isinstance(value, list | tuple):
-            raise SpecError(f"spec: {path} is {_short(value)}; it must be a list")
+            raise SpecError(f"spec: {path} is {shown(value)}; it must be a list")
         return [item(each, f"{path}[{n}]", depth) for n, each in enumerate(value)]
 
     return read
@@ -100,23 +101,23 @@ def _node(value: Any, path: str, depth: int) -> Mask:
     if depth > DEPTH_LIMIT:
         raise SpecError(f"spec: nested too deep; at most {DEPTH_LIMIT} levels are allowed")
     if not isinstance(value, Mapping):
-        raise SpecError(f"spec: {path} is {_short(value)}; it must be an object with a 'type'")
+        raise SpecError(f"spec: {path} is {shown(value)}; it must be an object with a 'type'")
     kind = value.get("type")
     if not isinstance(kind, str) or kind not in READERS:
-        raise SpecError(f"spec: {path}: unknown type {_short(kind)}; the types are {', '.join(READERS)}")
+        raise SpecError(f"spec: {path}: unknown type {shown(kind)}; the types are {', '.join(READERS)}")
     variants = READERS[kind]
     given = {field: entry for field, entry in value.items() if field not in ("type", "name")}
     variant = next((v for v in variants if v.applies(given)), variants[0])
     if variant.value is not None and given.get(variant.mark) != variant.value and variant.mark in given:
         kinds = ", ".join(v.value for v in variants)
         raise SpecError(
-            f"spec: {path}: unknown {variant.mark} {_short(given[variant.mark])} of a {kind!r}; "
+            f"spec: {path}: unknown {variant.mark} {shown(given[variant.mark])} of a {kind!r}; "
             f"the {variant.mark}s are {kinds}"
         )
     names = ", ".join(variant.fields) or "none"
     for field in given:
         if field not in variant.fields:
-            raise SpecError(f"spec: {path}: unknown field {_short(field)} of a {kind!r}; its fields are {names}")
+            raise SpecError(f"spec: {path}: unknown field {shown(field)} of a {kind!r}; its fields are {names}")
     for field in variant.fields:
         if field not in given:
             raise SpecError(f"spec: {path}: a {kind!r} has no field {field!r}; its fields are {names}")
@@ -219,9 +220,3 @@ READERS: dict[str, tuple[Variant, ...]] = {
     "per_batch": (Variant(combinators.per_batch, {"masks": _nodes}),),
     "per_head": (Variant(combinators.per_head, {"masks": _nodes}),),
 }
-
-
-def _short(value: Any) -> str:
-    """A value for a message, cut to a readable length."""
-    text = repr(value)
-    return text if len(text) <= 80 else f"{text[:77]}..."

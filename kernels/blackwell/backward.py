@@ -29,18 +29,14 @@ from __future__ import annotations
 import torch
 import triton
 import triton.language as tl
-from cmask_lab.kernels.blackwell.launch import (
-    VARYING,
-    mask_arguments,
-    padded_head_dim,
-    tile_descriptor,
-    tma_ready,
-    with_positive_scale,
-)
+from cmask_lab.kernels.blackwell.launch import VARYING, tile_descriptor
 from cmask_lab.kernels.blackwell.query_gradient import query_gradient_kernel
-from cmask_lab.kernels.blackwell.tiles import LOG2_E, load_rows, visible
+from cmask_lab.kernels.mask_lists import kv_lists, q_lists
 from cmask_lab.kernels.portable.row_statistics import statistics_of_rows
+from cmask_lab.kernels.portable.tiles import LOG2_E, load_rows, visible
 from cmask_lab.kernels.registry import Options
+from cmask_lab.kernels.scales import positive_scale
+from cmask_lab.kernels.tensor_maps import padded_head_dim, tma_ready
 
 from cmask_lab.compiler.compile import CompiledMask
 
@@ -63,7 +59,7 @@ def _key_step(
     row_lse2 = tl.load(lse2 + statistics + query, mask=query < q_len, other=float("inf"))
     weights = tl.exp2(scores * factor - row_lse2[None, :])
     if MASKED:
-        weights = tl.where(visible(words, first_word, KV_TILE, STEP, WORDS_A_ROW), weights, 0.0)
+        weights = tl.where(visible(words, tl.arange(0, KV_TILE), first_word, STEP, WORDS_A_ROW), weights, 0.0)
     grad_out = load_rows(grad_out_tensor, batch, head, first_query, STEP, HEAD)
     grad_v = tl.dot(weights.to(grad_out.dtype), grad_out, grad_v)
     grad_weights = tl.dot(v, grad_out.T)
@@ -165,48 +161,47 @@ def backward(
     assert lse is not None, "this backend computes the softmax alone, which has a log-sum-exp"
     (batch, heads, q_len, head_dim), (_, kv_heads, kv_len, _) = query.shape, key.shape
     group, descriptor, (q_tile, kv_tile) = heads // kv_heads, compiled.descriptor, compiled.tile
-    positive, scale = with_positive_scale(query, options.scale)
+    positive, scale = positive_scale(query, options.scale)
     grad_out = grad_out.contiguous()
     positive, key, value, grad_out = (tma_ready(tensor) for tensor in (positive, key, value, grad_out))
     constants = {"Q_TILE": q_tile, "KV_TILE": kv_tile, "STEP": STEP, "HEAD": padded_head_dim(head_dim)}
-    with torch.cuda.device_of(query):
-        lse2, delta = statistics_of_rows(out, grad_out, lse.contiguous(), grad_lse, padded_head_dim(head_dim))
-        key_gradient_kernel[(batch * kv_heads * descriptor.kv_tiles,)](
-            tile_descriptor(positive, STEP),
-            tile_descriptor(key, kv_tile),
-            tile_descriptor(value, kv_tile),
-            tile_descriptor(grad_out, STEP),
-            tile_descriptor(grad_key.view(batch * kv_heads, kv_len, head_dim), kv_tile),
-            tile_descriptor(grad_value.view(batch * kv_heads, kv_len, head_dim), kv_tile),
-            lse2,
-            delta,
-            *mask_arguments(compiled, by_kv_tile=True),
-            scale,
-            q_len,
-            descriptor.kv_tiles,
-            heads,
-            kv_heads,
-            group,
-            **constants,
-            **LAUNCH_OPTIONS,
-        )
-        query_gradient_kernel[(batch * heads * descriptor.q_tiles,)](
-            tile_descriptor(positive, q_tile),
-            tile_descriptor(key, STEP),
-            tile_descriptor(value, STEP),
-            tile_descriptor(grad_out, q_tile),
-            tile_descriptor(grad_query.view(batch * heads, q_len, head_dim), q_tile),
-            lse2,
-            delta,
-            *mask_arguments(compiled),
-            scale,
-            q_len,
-            descriptor.q_tiles,
-            heads,
-            group,
-            **constants,
-            **LAUNCH_OPTIONS,
-        )
+    lse2, delta = statistics_of_rows(out, grad_out, lse.contiguous(), grad_lse, padded_head_dim(head_dim))
+    key_gradient_kernel[(batch * kv_heads * descriptor.kv_tiles,)](
+        tile_descriptor(positive, STEP),
+        tile_descriptor(key, kv_tile),
+        tile_descriptor(value, kv_tile),
+        tile_descriptor(grad_out, STEP),
+        tile_descriptor(grad_key.view(batch * kv_heads, kv_len, head_dim), kv_tile),
+        tile_descriptor(grad_value.view(batch * kv_heads, kv_len, head_dim), kv_tile),
+        lse2,
+        delta,
+        *kv_lists(compiled),
+        scale,
+        q_len,
+        descriptor.kv_tiles,
+        heads,
+        kv_heads,
+        group,
+        **constants,
+        **LAUNCH_OPTIONS,
+    )
+    query_gradient_kernel[(batch * heads * descriptor.q_tiles,)](
+        tile_descriptor(positive, q_tile),
+        tile_descriptor(key, STEP),
+        tile_descriptor(value, STEP),
+        tile_descriptor(grad_out, q_tile),
+        tile_descriptor(grad_query.view(batch * heads, q_len, head_dim), q_tile),
+        lse2,
+        delta,
+        *q_lists(compiled),
+        scale,
+        q_len,
+        descriptor.q_tiles,
+        heads,
+        group,
+        **constants,
+        **LAUNCH_OPTIONS,
+    )
     if options.scale <= 0:
         grad_query *= -1.0 if options.scale < 0 else 0.0
     return grad_query, grad_key, grad_value, None

@@ -14,16 +14,12 @@ from __future__ import annotations
 import torch
 import triton
 import triton.language as tl
-from cmask_lab.kernels.blackwell.launch import (
-    VARYING,
-    mask_arguments,
-    padded_head_dim,
-    tile_descriptor,
-    tma_ready,
-    with_positive_scale,
-)
-from cmask_lab.kernels.blackwell.tiles import LN_2, LOG2_E, load_rows, visible
+from cmask_lab.kernels.blackwell.launch import VARYING, tile_descriptor
+from cmask_lab.kernels.mask_lists import q_lists
+from cmask_lab.kernels.portable.tiles import LN_2, LOG2_E, load_rows, visible
 from cmask_lab.kernels.registry import Options
+from cmask_lab.kernels.scales import positive_scale
+from cmask_lab.kernels.tensor_maps import padded_head_dim, tma_ready
 
 from cmask_lab.compiler.compile import CompiledMask
 
@@ -39,7 +35,7 @@ def _attend(
     k = load_rows(k_tensor, batch, kv_head, tile * KV_TILE, KV_TILE, HEAD)
     scores = tl.dot(q, k.T)
     if MASKED:
-        scores = tl.where(visible(words, 0, Q_TILE, KV_TILE, KV_TILE // 32), scores, float("-inf"))
+        scores = tl.where(visible(words, tl.arange(0, Q_TILE), 0, KV_TILE, KV_TILE // 32), scores, float("-inf"))
     new_max = tl.maximum(row_max, tl.max(scores, 1) * factor)
     weights = tl.exp2(scores * factor - new_max[:, None])
     shrink = tl.exp2(row_max - new_max)
@@ -124,24 +120,23 @@ def forward(
     lse = torch.empty((batch, heads, q_len), dtype=torch.float32, device=query.device)
     if not out.numel() or not key.numel():
         return out.zero_(), lse.fill_(float("-inf"))
-    query, scale = with_positive_scale(query, options.scale)
+    query, scale = positive_scale(query, options.scale)
     q_tiles, (q_tile, kv_tile) = compiled.descriptor.q_tiles, compiled.tile
-    with torch.cuda.device_of(query):
-        forward_kernel[(batch * heads * q_tiles,)](
-            tile_descriptor(tma_ready(query), q_tile),
-            tile_descriptor(tma_ready(key), kv_tile),
-            tile_descriptor(tma_ready(value), kv_tile),
-            tile_descriptor(out.view(batch * heads, q_len, head_dim), q_tile),
-            lse,
-            *mask_arguments(compiled),
-            scale,
-            q_len,
-            q_tiles,
-            heads,
-            heads // key.shape[1],
-            Q_TILE=q_tile,
-            KV_TILE=kv_tile,
-            HEAD=padded_head_dim(head_dim),
-            **launch_options(kv_tile),
-        )
+    forward_kernel[(batch * heads * q_tiles,)](
+        tile_descriptor(tma_ready(query), q_tile),
+        tile_descriptor(tma_ready(key), kv_tile),
+        tile_descriptor(tma_ready(value), kv_tile),
+        tile_descriptor(out.view(batch * heads, q_len, head_dim), q_tile),
+        lse,
+        *q_lists(compiled),
+        scale,
+        q_len,
+        q_tiles,
+        heads,
+        heads // key.shape[1],
+        Q_TILE=q_tile,
+        KV_TILE=kv_tile,
+        HEAD=padded_head_dim(head_dim),
+        **launch_options(kv_tile),
+    )
     return out, lse

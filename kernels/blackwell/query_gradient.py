@@ -5,7 +5,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 from cmask_lab.kernels.blackwell.launch import VARYING
-from cmask_lab.kernels.blackwell.tiles import LOG2_E, load_rows, visible
+from cmask_lab.kernels.portable.tiles import LOG2_E, load_rows, visible
 
 
 @triton.jit
@@ -20,7 +20,7 @@ def _query_step(
     grad_weights = tl.dot(grad_out, v.T)
     weights = tl.exp2(scores * factor - row_lse2[:, None])
     if MASKED:
-        weights = tl.where(visible(words, first_word, Q_TILE, STEP, WORDS_A_ROW), weights, 0.0)
+        weights = tl.where(visible(words, tl.arange(0, Q_TILE), first_word, STEP, WORDS_A_ROW), weights, 0.0)
     grad_scores = weights * (grad_weights - row_delta[:, None])
     return tl.dot(grad_scores.to(k.dtype), k, grad_q)
 

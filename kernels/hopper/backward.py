@@ -28,30 +28,31 @@ the query heads that share a key head follow one another, and dK and dV are writ
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 import triton
 import triton.language as tl
+from cmask_lab.kernels.device import multiprocessors
 from cmask_lab.kernels.hopper.device import (
     barrier_arrive,
     barrier_sync,
     next_stage,
+    next_stretch,
     pattern_words,
+    tile_lists,
     weights_and_slope,
     where_visible,
 )
 from cmask_lab.kernels.hopper.gluon_names import partition_barrier
-from cmask_lab.kernels.hopper.launch import (
-    padded_head_dim,
-    programs_of,
-    row_descriptor,
-    score_scales,
-    tile_descriptor,
-    tma_ready,
-    with_positive_scale,
-)
+from cmask_lab.kernels.hopper.launch import row_descriptor, score_scales, tile_descriptor
 from cmask_lab.kernels.hopper.query_gradient import BLOCK_K, query_gradient_kernel
 from cmask_lab.kernels.hopper.schedule import BACKWARD_TILE, ITEM_WORDS, backward_schedule, forward_schedule
+from cmask_lab.kernels.portable.tiles import LOG2_E
 from cmask_lab.kernels.registry import Options
+from cmask_lab.kernels.scales import positive_scale
+from cmask_lab.kernels.sinks import sink_gradient
+from cmask_lab.kernels.tensor_maps import padded_head_dim, tma_ready
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import (
@@ -81,12 +82,12 @@ WITH_PRODUCER = gl.constexpr(2 * 128 + 32)
 
 
 @gluon.jit
-def _producer(
-    query_tma, grad_tma, key_tma, value_tma, lse_tma, delta_tma, query_tiles, grad_tiles, key_tile, value_tile,
-    lse_rows, delta_rows, kv_full, kv_free, query_full, grad_full,
-    program_items, items, partial_tile, run_start, run_stop, heads, q_rows,
-    Q_TILE: gl.constexpr, BLOCK_Q: gl.constexpr, HEAD_GROUP: gl.constexpr,
-):  # fmt: skip
+def _producer(arguments, Q_TILE: gl.constexpr, BLOCK_Q: gl.constexpr, HEAD_GROUP: gl.constexpr):
+    (
+        query_tma, grad_tma, key_tma, value_tma, lse_tma, delta_tma, query_tiles, grad_tiles, key_tile, value_tile,
+        lse_rows, delta_rows, kv_full, kv_free, query_full, grad_full,
+        program_items, items, partial_tile, run_start, run_stop, heads, q_rows,
+    ) = arguments  # fmt: skip
     stage = 0
     kv_phase = 1
     for item in range(gl.load(program_items + gl.program_id(0)), gl.load(program_items + gl.program_id(0) + 1)):
@@ -103,19 +104,11 @@ def _producer(
             record = first + member * WORDS
             head_index = gl.load(record + 1)
             head = head_index % heads
-            partial = gl.load(record + 2)
-            partial_stop = partial + gl.load(record + 3)
-            run = gl.load(record + 4)
-            last_run = run + gl.load(record + 5)
+            partial, partial_stop, run, last_run = tile_lists(record)
             while (partial < partial_stop) | (run < last_run):
-                if partial < partial_stop:
-                    start = gl.load(partial_tile + partial) * Q_TILE
-                    stop = start + Q_TILE
-                    partial += 1
-                else:
-                    start = gl.load(run_start + run) * Q_TILE
-                    stop = gl.load(run_stop + run) * Q_TILE
-                    run += 1
+                start, stop, partial, run = next_stretch(
+                    partial, partial_stop, run, partial_tile, run_start, run_stop, Q_TILE
+                )
                 while start < stop:
                     barrier_sync(QUERY_FREE + stage, WITH_PRODUCER)
                     mbarrier.expect(query_full.index(stage), query_tma.block_type.nbytes + BLOCK_Q * 4)
@@ -243,13 +236,15 @@ def _step(
 
 @gluon.jit
 def _consumer(
-    dq_sum, dk_tma, dv_tma, query_tiles, grad_tiles, key_tile, value_tile, lse_rows, delta_rows, score_grads,
-    dk_tiles, dv_tiles, kv_full, kv_free, query_full, grad_full,
-    program_items, items, partial_tile, partial_pattern, run_start, run_stop, patterns,
-    score_scale, tanh_scale, dk_scale, dv_scale, q_rows,
-    CONSUMER: gl.constexpr, Q_TILE: gl.constexpr, BLOCK_Q: gl.constexpr, HEAD_DIM: gl.constexpr,
+    arguments, CONSUMER: gl.constexpr, Q_TILE: gl.constexpr, BLOCK_Q: gl.constexpr, HEAD_DIM: gl.constexpr,
     HEAD_GROUP: gl.constexpr, SOFTMAX: gl.constexpr, SOFTCAP: gl.constexpr, WITH_DQ: gl.constexpr,
 ):  # fmt: skip
+    (
+        dq_sum, dk_tma, dv_tma, query_tiles, grad_tiles, key_tile, value_tile, lse_rows, delta_rows, score_grads,
+        dk_tiles, dv_tiles, kv_full, kv_free, query_full, grad_full,
+        program_items, items, partial_tile, partial_pattern, run_start, run_stop, patterns,
+        score_scale, tanh_scale, dk_scale, dv_scale, q_rows,
+    ) = arguments  # fmt: skip
     scores_layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, 64, 16])
     out_layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, HEAD_DIM, 16])
     dtype: gl.constexpr = query_tiles.dtype
@@ -346,26 +341,21 @@ def backward_kernel(
         mbarrier.init(query_full.index(s), count=1)
         mbarrier.init(grad_full.index(s), count=1)
     fence_async_shared()
+    for_consumers = (
+        dq_sum, dk_tma, dv_tma, query_tiles, grad_tiles, key_tile, value_tile, lse_rows, delta_rows, score_grads,
+        dk_tiles, dv_tiles, kv_full, kv_free, query_full, grad_full,
+        program_items, items, partial_tile, partial_pattern, run_start, run_stop, patterns,
+        score_scale, tanh_scale, dk_scale, dv_scale, q_rows,
+    )  # fmt: skip
+    for_producer = (
+        query_tma, grad_tma, key_tma, value_tma, lse_tma, delta_tma, query_tiles, grad_tiles, key_tile, value_tile,
+        lse_rows, delta_rows, kv_full, kv_free, query_full, grad_full,
+        program_items, items, partial_tile, run_start, run_stop, heads, q_rows,
+    )  # fmt: skip
     gl.warp_specialize([
-        (_consumer, (
-            dq_sum, dk_tma, dv_tma, query_tiles, grad_tiles, key_tile, value_tile, lse_rows, delta_rows, score_grads,
-            dk_tiles, dv_tiles, kv_full, kv_free, query_full, grad_full,
-            program_items, items, partial_tile, partial_pattern, run_start, run_stop, patterns,
-            score_scale, tanh_scale, dk_scale, dv_scale, q_rows,
-            0, Q_TILE, BLOCK_Q, HEAD_DIM, HEAD_GROUP, SOFTMAX, SOFTCAP, WITH_DQ,
-        )),
-        (_consumer, (
-            dq_sum, dk_tma, dv_tma, query_tiles, grad_tiles, key_tile, value_tile, lse_rows, delta_rows, score_grads,
-            dk_tiles, dv_tiles, kv_full, kv_free, query_full, grad_full,
-            program_items, items, partial_tile, partial_pattern, run_start, run_stop, patterns,
-            score_scale, tanh_scale, dk_scale, dv_scale, q_rows,
-            1, Q_TILE, BLOCK_Q, HEAD_DIM, HEAD_GROUP, SOFTMAX, SOFTCAP, WITH_DQ,
-        )),
-        (_producer, (
-            query_tma, grad_tma, key_tma, value_tma, lse_tma, delta_tma, query_tiles, grad_tiles, key_tile, value_tile,
-            lse_rows, delta_rows, kv_full, kv_free, query_full, grad_full,
-            program_items, items, partial_tile, run_start, run_stop, heads, q_rows, Q_TILE, BLOCK_Q, HEAD_GROUP,
-        )),
+        (_consumer, (for_consumers, 0, Q_TILE, BLOCK_Q, HEAD_DIM, HEAD_GROUP, SOFTMAX, SOFTCAP, WITH_DQ)),
+        (_consumer, (for_consumers, 1, Q_TILE, BLOCK_Q, HEAD_DIM, HEAD_GROUP, SOFTMAX, SOFTCAP, WITH_DQ)),
+        (_producer, (for_producer, Q_TILE, BLOCK_Q, HEAD_GROUP)),
     ], [4, 1], [240, 24])  # fmt: skip
 
 
@@ -398,7 +388,7 @@ def prepare_kernel(
             grad_lse_rows = grad_lse + batch * lse_batch + head * lse_head + rows.to(tl.int64) * lse_row
             d -= tl.load(grad_lse_rows, inside, 0.0).to(tl.float32)
         tl.store(delta + line, tl.where(sees, d, 0.0))
-        tl.store(base2_lse + line, tl.where(sees, natural * 1.4426950408889634, float("inf")))
+        tl.store(base2_lse + line, tl.where(sees, natural * LOG2_E, float("inf")))
     if WITH_DQ:
         cells = (rows < q_rows)[:, None] & (columns < HEAD_DIM)[None, :]
         tl.store(dq + line[:, None] * HEAD_DIM + columns[None, :], tl.zeros([ROWS, HEAD_DIM], tl.float32), cells)
@@ -448,10 +438,9 @@ def backward(
     dk = torch.empty((batch, kv_heads, kv_len, real_dim), dtype=query.dtype, device=device)
     dv = torch.empty_like(dk)
     if q_len == 0 or kv_len == 0 or batch * heads == 0:
-        # Without keys the lse of every row is its sink.
-        dsinks = None if options.sinks is None else torch.zeros_like(options.sinks, dtype=torch.float32)
-        if dsinks is not None and grad_lse is not None:
-            dsinks += grad_lse.sum((0, 2))
+        dsinks = None
+        if options.sinks is not None and lse is not None:
+            dsinks = sink_gradient(options.sinks, lse, torch.zeros_like(lse) if grad_lse is None else -grad_lse)
         return dq.zero_(), dk.zero_(), dv.zero_(), dsinks
     head_dim = padded_head_dim(real_dim)
     # Rows of every head padded to whole tiles: no block of LSE, delta or dQ touches the next head.
@@ -468,16 +457,15 @@ def backward(
     )  # fmt: skip
     dsinks = None
     if options.sinks is not None:
-        weight = torch.exp(options.sinks.float()[None, :, None] - lse)
-        dsinks = -(weight * delta.view(batch, heads, q_rows)[:, :, :q_len]).sum((0, 2))
+        assert lse is not None, "a softmax has a log-sum-exp"
+        dsinks = sink_gradient(options.sinks, lse, delta.view(batch, heads, q_rows)[:, :, :q_len])
     # With the scale made positive the gradient of the queries still has the scale as given.
     dq_scale = options.scale / options.normalizer
     query, key, value, grad_out = (tma_ready(tensor) for tensor in (query, key, value, grad_out))
-    if options.scale <= 0:
-        query, options = with_positive_scale(query, options)
-    score_scale, tanh_scale = score_scales(options)
+    query, scale = positive_scale(query, options.scale)
+    score_scale, tanh_scale = score_scales(replace(options, scale=scale))
     rows = block_q(head_dim)
-    work = backward_schedule(compiled, batch, heads, kv_heads, programs_of(device))
+    work = backward_schedule(compiled, batch, heads, kv_heads, multiprocessors(device))
     backward_kernel[(work.programs,)](
         tile_descriptor(query, rows),
         tile_descriptor(grad_out, rows),
@@ -491,7 +479,7 @@ def backward(
         *work.arrays(),
         score_scale,
         tanh_scale,
-        options.scale / options.normalizer,
+        scale / options.normalizer,
         1.0 / options.normalizer,
         heads,
         q_rows,
@@ -509,7 +497,7 @@ def backward(
             dq_sum, dq, dq_scale, q_len, q_rows, real_dim, HEAD_DIM=head_dim
         )
         return dq, dk, dv, dsinks
-    work = forward_schedule(compiled, batch, heads, programs_of(device), tiles=(BACKWARD_TILE,))
+    work = forward_schedule(compiled, batch, heads, multiprocessors(device), tiles=(BACKWARD_TILE,))
     query_gradient_kernel[(work.programs,)](
         tile_descriptor(query, 64),
         tile_descriptor(grad_out, 64),

@@ -13,9 +13,12 @@ instruction.
 
 from __future__ import annotations
 
+from cmask_lab.kernels import scales
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 
+LOG2_E = gl.constexpr(scales.LOG2_E)
+LN_2 = gl.constexpr(scales.LN_2)
 KEY_FREE = gl.constexpr(5)
 """First of up to four named barriers: a stage of keys may be filled again. (The backward kernel has its own list.)"""
 VALUE_FREE = gl.constexpr(9)
@@ -41,7 +44,7 @@ def barrier_arrive(number, threads: gl.constexpr):
 @gluon.jit
 def exact_tanh(x):
     """``tanh`` to about float32's precision: two instructions of the special-function unit."""
-    doubled = gl.exp2(x * 2.8853900817779268)  # e^2x
+    doubled = gl.exp2(x * (2 * LOG2_E))  # e^2x
     reciprocal = gl.inline_asm_elementwise(
         "rcp.approx.ftz.f32 $0, $1;", "=f,f", [1.0 + doubled], gl.float32, is_pure=True, pack=1
     )
@@ -128,3 +131,26 @@ def next_stage(stage, phase, STAGES: gl.constexpr):
         stage = 0
         phase ^= 1
     return stage, phase
+
+
+@gluon.jit
+def tile_lists(record):
+    """A work item's lists: partial tiles ``[partial, partial_stop)`` and runs of full tiles ``[run, run_stop)``."""
+    partial = gl.load(record + 2)
+    partial_stop = partial + gl.load(record + 3)
+    run = gl.load(record + 4)
+    return partial, partial_stop, run, run + gl.load(record + 5)
+
+
+@gluon.jit
+def next_stretch(partial, partial_stop, run, partial_tile, run_start, run_stop, TILE: gl.constexpr):
+    """What comes next of both lists: positions ``[start, stop)`` of a partial tile or of a whole run of full ones."""
+    if partial < partial_stop:
+        start = gl.load(partial_tile + partial) * TILE
+        stop = start + TILE
+        partial += 1
+    else:
+        start = gl.load(run_start + run) * TILE
+        stop = gl.load(run_stop + run) * TILE
+        run += 1
+    return start, stop, partial, run

@@ -21,30 +21,28 @@ pattern.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
+from cmask_lab.kernels.device import multiprocessors
 from cmask_lab.kernels.hopper.device import (
     KEY_FREE,
+    LN_2,
+    LOG2_E,
     VALUE_FREE,
     barrier_arrive,
     barrier_sync,
     exact_tanh,
     next_stage,
+    next_stretch,
     partial_row_sums,
     pattern_words,
     tanh_of,
+    tile_lists,
     where_visible,
 )
 from cmask_lab.kernels.hopper.gluon_names import partition_barrier
-from cmask_lab.kernels.hopper.launch import (
-    no_keys,
-    padded_head_dim,
-    programs_of,
-    score_scales,
-    stages,
-    tile_descriptor,
-    tma_ready,
-    with_positive_scale,
-)
+from cmask_lab.kernels.hopper.launch import score_scales, stages, tile_descriptor
 from cmask_lab.kernels.hopper.schedule import (
     FORWARD_TILES,
     ITEM_WORDS,
@@ -53,6 +51,9 @@ from cmask_lab.kernels.hopper.schedule import (
     three_consumers,
 )
 from cmask_lab.kernels.registry import Options
+from cmask_lab.kernels.scales import positive_scale
+from cmask_lab.kernels.sinks import nothing_visible
+from cmask_lab.kernels.tensor_maps import padded_head_dim, tma_ready
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import (
@@ -72,10 +73,12 @@ WORDS = gl.constexpr(ITEM_WORDS)
 
 @gluon.jit
 def _producer(
-    query_tma, key_tma, value_tma, query_tiles, key_tiles, value_tiles, query_full, query_free, key_full, value_full,
-    program_items, items, partial_tile, run_start, run_stop, heads,
-    CONSUMERS: gl.constexpr, KV_TILE: gl.constexpr, STAGES: gl.constexpr, HEAD_GROUP: gl.constexpr,
-):  # fmt: skip
+    arguments, CONSUMERS: gl.constexpr, KV_TILE: gl.constexpr, STAGES: gl.constexpr, HEAD_GROUP: gl.constexpr
+):
+    (
+        query_tma, key_tma, value_tma, query_tiles, key_tiles, value_tiles, query_full, query_free, key_full,
+        value_full, program_items, items, partial_tile, run_start, run_stop, heads,
+    ) = arguments  # fmt: skip
     threads: gl.constexpr = CONSUMERS * 128 + 32
     stage = 0
     query_buffer = 0
@@ -86,10 +89,7 @@ def _producer(
         batch = gl.load(record + 1) // heads
         head = gl.load(record + 1) % heads
         kv_head = head // HEAD_GROUP
-        partial = gl.load(record + 2)
-        partial_stop = partial + gl.load(record + 3)
-        run = gl.load(record + 4)
-        last_run = run + gl.load(record + 5)
+        partial, partial_stop, run, last_run = tile_lists(record)
         mbarrier.wait(query_free.index(query_buffer), query_phase)
         mbarrier.expect(query_full.index(query_buffer), CONSUMERS * query_tma.block_type.nbytes)
         for c in gl.static_range(CONSUMERS):
@@ -102,27 +102,22 @@ def _producer(
         query_buffer, query_phase = next_stage(query_buffer, query_phase, 2)
         # One loop over both lists: every step is a partial tile or a whole run.
         while (partial < partial_stop) | (run < last_run):
-            if partial < partial_stop:
-                tile = gl.load(partial_tile + partial)
-                stop = tile + 1
-                partial += 1
-            else:
-                tile = gl.load(run_start + run)
-                stop = gl.load(run_stop + run)
-                run += 1
-            while tile < stop:
+            start, stop, partial, run = next_stretch(
+                partial, partial_stop, run, partial_tile, run_start, run_stop, KV_TILE
+            )
+            while start < stop:
                 barrier_sync(KEY_FREE + stage, threads)
                 mbarrier.expect(key_full.index(stage), key_tma.block_type.nbytes)
                 tma.async_copy_global_to_shared(
-                    key_tma, [batch, kv_head, tile * KV_TILE, 0], key_full.index(stage), key_tiles.index(stage)
+                    key_tma, [batch, kv_head, start, 0], key_full.index(stage), key_tiles.index(stage)
                 )
                 barrier_sync(VALUE_FREE + stage, threads)
                 mbarrier.expect(value_full.index(stage), value_tma.block_type.nbytes)
                 tma.async_copy_global_to_shared(
-                    value_tma, [batch, kv_head, tile * KV_TILE, 0], value_full.index(stage), value_tiles.index(stage)
+                    value_tma, [batch, kv_head, start, 0], value_full.index(stage), value_tiles.index(stage)
                 )
                 stage = (stage + 1) % STAGES
-                tile += 1
+                start += KV_TILE
 
 
 @gluon.jit
@@ -190,12 +185,13 @@ def _step(
 
 @gluon.jit
 def _consumer(
-    out_tma, lse, sinks, query_tiles, out_tiles, key_tiles, value_tiles, query_full, query_free,
-    key_full, value_full, program_items, items, partial_pattern, patterns, score_scale, tanh_scale, out_scale, q_len,
-    heads, CONSUMER: gl.constexpr, CONSUMERS: gl.constexpr, KV_TILE: gl.constexpr, HEAD_DIM: gl.constexpr,
-    STAGES: gl.constexpr,
-    SOFTMAX: gl.constexpr, SOFTCAP: gl.constexpr, SINKS: gl.constexpr,
+    arguments, CONSUMER: gl.constexpr, CONSUMERS: gl.constexpr, KV_TILE: gl.constexpr, HEAD_DIM: gl.constexpr,
+    STAGES: gl.constexpr, SOFTMAX: gl.constexpr, SOFTCAP: gl.constexpr, SINKS: gl.constexpr,
 ):  # fmt: skip
+    (
+        out_tma, lse, sinks, query_tiles, out_tiles, key_tiles, value_tiles, query_full, query_free, key_full,
+        value_full, program_items, items, partial_pattern, patterns, score_scale, tanh_scale, out_scale, q_len, heads,
+    ) = arguments  # fmt: skip
     threads: gl.constexpr = CONSUMERS * 128 + 32
     scores_layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, KV_TILE, 16])
     out_layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, HEAD_DIM, 16])
@@ -278,13 +274,13 @@ def _consumer(
             keep = gl.full([64], 1.0, gl.float32, row_layout)
             if SINKS:
                 # The sink is one more logit: it may raise the maximum, and it adds to the sum, but it has no value.
-                sink = gl.load(sinks + head_index % heads) * 1.4426950408889634
+                sink = gl.load(sinks + head_index % heads) * LOG2_E
                 new_max = gl.maximum(row_max, sink)
                 keep = gl.exp2(row_max - new_max)
                 total = total * keep + gl.exp2(sink - new_max)
                 row_max = new_max
             safe = gl.where(total > 0, total, 1.0)
-            natural = gl.where(total > 0, (row_max + gl.log2(safe)) * 0.6931471805599453, float("-inf"))
+            natural = gl.where(total > 0, (row_max + gl.log2(safe)) * LN_2, float("-inf"))
             lse_row = lse + head_index.to(gl.int64) * q_len + query_start
             gl.store(lse_row + query_row, natural, mask=query_start + query_row < q_len)
             row_scale = gl.convert_layout(keep / safe, out_row_layout)
@@ -327,59 +323,32 @@ def forward_kernel(
         mbarrier.init(value_full.index(s), count=1)
     fence_async_shared()
     gl.static_assert(CONSUMERS == 1 or CONSUMERS == 2 or CONSUMERS == 3)
+    # Constants stand in the calls themselves: in a tuple with a name they would become numbers at run time.
+    for_consumers = (
+        out_tma, lse, sinks, query_tiles, out_tiles, key_tiles, value_tiles, query_full, query_free, key_full,
+        value_full, program_items, items, partial_pattern, patterns, score_scale, tanh_scale, out_scale, q_len, heads,
+    )  # fmt: skip
+    for_producer = (
+        query_tma, key_tma, value_tma, query_tiles, key_tiles, value_tiles, query_full, query_free, key_full,
+        value_full, program_items, items, partial_tile, run_start, run_stop, heads,
+    )  # fmt: skip
     if CONSUMERS == 3:
         gl.warp_specialize([
-            (_consumer, (
-                out_tma, lse, sinks, query_tiles, out_tiles, key_tiles, value_tiles, query_full, query_free, key_full,
-                value_full, program_items, items, partial_pattern, patterns, score_scale, tanh_scale, out_scale, q_len,
-                heads, 0, CONSUMERS, KV_TILE, HEAD_DIM, STAGES, SOFTMAX, SOFTCAP, SINKS,
-            )),
-            (_consumer, (
-                out_tma, lse, sinks, query_tiles, out_tiles, key_tiles, value_tiles, query_full, query_free, key_full,
-                value_full, program_items, items, partial_pattern, patterns, score_scale, tanh_scale, out_scale, q_len,
-                heads, 1, CONSUMERS, KV_TILE, HEAD_DIM, STAGES, SOFTMAX, SOFTCAP, SINKS,
-            )),
-            (_consumer, (
-                out_tma, lse, sinks, query_tiles, out_tiles, key_tiles, value_tiles, query_full, query_free, key_full,
-                value_full, program_items, items, partial_pattern, patterns, score_scale, tanh_scale, out_scale, q_len,
-                heads, 2, CONSUMERS, KV_TILE, HEAD_DIM, STAGES, SOFTMAX, SOFTCAP, SINKS,
-            )),
-            (_producer, (
-                query_tma, key_tma, value_tma, query_tiles, key_tiles, value_tiles, query_full, query_free, key_full,
-                value_full, program_items, items, partial_tile, run_start, run_stop, heads,
-                CONSUMERS, KV_TILE, STAGES, HEAD_GROUP,
-            )),
+            (_consumer, (for_consumers, 0, CONSUMERS, KV_TILE, HEAD_DIM, STAGES, SOFTMAX, SOFTCAP, SINKS)),
+            (_consumer, (for_consumers, 1, CONSUMERS, KV_TILE, HEAD_DIM, STAGES, SOFTMAX, SOFTCAP, SINKS)),
+            (_consumer, (for_consumers, 2, CONSUMERS, KV_TILE, HEAD_DIM, STAGES, SOFTMAX, SOFTCAP, SINKS)),
+            (_producer, (for_producer, CONSUMERS, KV_TILE, STAGES, HEAD_GROUP)),
         ], [4, 4, 1], [160, 160, 24])  # fmt: skip
     elif CONSUMERS == 2:
         gl.warp_specialize([
-            (_consumer, (
-                out_tma, lse, sinks, query_tiles, out_tiles, key_tiles, value_tiles, query_full, query_free, key_full,
-                value_full, program_items, items, partial_pattern, patterns, score_scale, tanh_scale, out_scale, q_len,
-                heads, 0, CONSUMERS, KV_TILE, HEAD_DIM, STAGES, SOFTMAX, SOFTCAP, SINKS,
-            )),
-            (_consumer, (
-                out_tma, lse, sinks, query_tiles, out_tiles, key_tiles, value_tiles, query_full, query_free, key_full,
-                value_full, program_items, items, partial_pattern, patterns, score_scale, tanh_scale, out_scale, q_len,
-                heads, 1, CONSUMERS, KV_TILE, HEAD_DIM, STAGES, SOFTMAX, SOFTCAP, SINKS,
-            )),
-            (_producer, (
-                query_tma, key_tma, value_tma, query_tiles, key_tiles, value_tiles, query_full, query_free, key_full,
-                value_full, program_items, items, partial_tile, run_start, run_stop, heads,
-                CONSUMERS, KV_TILE, STAGES, HEAD_GROUP,
-            )),
+            (_consumer, (for_consumers, 0, CONSUMERS, KV_TILE, HEAD_DIM, STAGES, SOFTMAX, SOFTCAP, SINKS)),
+            (_consumer, (for_consumers, 1, CONSUMERS, KV_TILE, HEAD_DIM, STAGES, SOFTMAX, SOFTCAP, SINKS)),
+            (_producer, (for_producer, CONSUMERS, KV_TILE, STAGES, HEAD_GROUP)),
         ], [4, 1], [240, 24])  # fmt: skip
     else:
         gl.warp_specialize([
-            (_consumer, (
-                out_tma, lse, sinks, query_tiles, out_tiles, key_tiles, value_tiles, query_full, query_free, key_full,
-                value_full, program_items, items, partial_pattern, patterns, score_scale, tanh_scale, out_scale, q_len,
-                heads, 0, CONSUMERS, KV_TILE, HEAD_DIM, STAGES, SOFTMAX, SOFTCAP, SINKS,
-            )),
-            (_producer, (
-                query_tma, key_tma, value_tma, query_tiles, key_tiles, value_tiles, query_full, query_free, key_full,
-                value_full, program_items, items, partial_tile, run_start, run_stop, heads,
-                CONSUMERS, KV_TILE, STAGES, HEAD_GROUP,
-            )),
+            (_consumer, (for_consumers, 0, CONSUMERS, KV_TILE, HEAD_DIM, STAGES, SOFTMAX, SOFTCAP, SINKS)),
+            (_producer, (for_producer, CONSUMERS, KV_TILE, STAGES, HEAD_GROUP)),
         ], [1], [24])  # fmt: skip
 
 
@@ -397,14 +366,14 @@ def forward(
     softmax = options.activation == "softmax"
     lse = torch.empty((batch, heads, q_len), dtype=torch.float32, device=query.device)
     if out.numel() == 0 or key.shape[2] == 0:
-        return no_keys(out, lse, options)
+        nothing_visible(out, lse, options.sinks)
+        return out, lse if softmax else None
     query, key, value = (tma_ready(tensor) for tensor in (query, key, value))
-    if options.scale <= 0:
-        query, options = with_positive_scale(query, options)
+    query, scale = positive_scale(query, options.scale)
     tiles = (THREE_CONSUMERS,) if three_consumers(compiled, head_dim) else FORWARD_TILES
-    work = forward_schedule(compiled, batch, heads, programs_of(query.device), tiles=tiles)
+    work = forward_schedule(compiled, batch, heads, multiprocessors(query.device), tiles=tiles)
     q_tile, kv_tile = work.tile
-    score_scale, tanh_scale = score_scales(options)
+    score_scale, tanh_scale = score_scales(replace(options, scale=scale))
     forward_kernel[(work.programs,)](
         tile_descriptor(query, 64),
         tile_descriptor(key, kv_tile),

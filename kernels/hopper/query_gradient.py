@@ -15,7 +15,9 @@ from cmask_lab.kernels.hopper.device import (
     barrier_arrive,
     barrier_sync,
     next_stage,
+    next_stretch,
     pattern_words,
+    tile_lists,
     weights_and_slope,
     where_visible,
 )
@@ -39,11 +41,11 @@ Q_TILE = gl.constexpr(128)
 
 
 @gluon.jit
-def _producer(
-    query_tma, grad_tma, key_tma, value_tma, query_tiles, grad_tiles, key_tiles, value_tiles, query_full, query_free,
-    kv_full, program_items, items, partial_tile, run_start, run_stop, heads, KV_TILE: gl.constexpr, HEAD_GROUP:
-    gl.constexpr,
-):  # fmt: skip
+def _producer(arguments, KV_TILE: gl.constexpr, HEAD_GROUP: gl.constexpr):
+    (
+        query_tma, grad_tma, key_tma, value_tma, query_tiles, grad_tiles, key_tiles, value_tiles, query_full,
+        query_free, kv_full, program_items, items, partial_tile, run_start, run_stop, heads,
+    ) = arguments  # fmt: skip
     stage = 0
     query_phase = 1
     for item in range(gl.load(program_items + gl.program_id(0)), gl.load(program_items + gl.program_id(0) + 1)):
@@ -52,10 +54,7 @@ def _producer(
         batch = gl.load(record + 1) // heads
         head = gl.load(record + 1) % heads
         kv_head = head // HEAD_GROUP
-        partial = gl.load(record + 2)
-        partial_stop = partial + gl.load(record + 3)
-        run = gl.load(record + 4)
-        last_run = run + gl.load(record + 5)
+        partial, partial_stop, run, last_run = tile_lists(record)
         mbarrier.wait(query_free, query_phase)
         query_phase ^= 1
         mbarrier.expect(query_full, 2 * query_tma.block_type.nbytes + 2 * grad_tma.block_type.nbytes)
@@ -67,14 +66,9 @@ def _producer(
                 grad_tma, [batch, head, query_start + c * 64, 0], query_full, grad_tiles.index(c)
             )
         while (partial < partial_stop) | (run < last_run):
-            if partial < partial_stop:
-                start = gl.load(partial_tile + partial) * KV_TILE
-                stop = start + KV_TILE
-                partial += 1
-            else:
-                start = gl.load(run_start + run) * KV_TILE
-                stop = gl.load(run_stop + run) * KV_TILE
-                run += 1
+            start, stop, partial, run = next_stretch(
+                partial, partial_stop, run, partial_tile, run_start, run_stop, KV_TILE
+            )
             while start < stop:
                 barrier_sync(KEY_FREE + stage, PRODUCER_SYNC)
                 mbarrier.expect(kv_full.index(stage), key_tma.block_type.nbytes + value_tma.block_type.nbytes)
@@ -87,10 +81,13 @@ def _producer(
 
 @gluon.jit
 def _consumer(
-    dq_tma, base2_lse, delta, query_tiles, grad_tiles, key_tiles, value_tiles, query_full, query_free, kv_full,
-    program_items, items, partial_pattern, patterns, score_scale, tanh_scale, dq_scale, q_rows,
-    CONSUMER: gl.constexpr, KV_TILE: gl.constexpr, HEAD_DIM: gl.constexpr, SOFTMAX: gl.constexpr, SOFTCAP: gl.constexpr,
+    arguments, CONSUMER: gl.constexpr, KV_TILE: gl.constexpr, HEAD_DIM: gl.constexpr, SOFTMAX: gl.constexpr,
+    SOFTCAP: gl.constexpr,
 ):  # fmt: skip
+    (
+        dq_tma, base2_lse, delta, query_tiles, grad_tiles, key_tiles, value_tiles, query_full, query_free, kv_full,
+        program_items, items, partial_pattern, patterns, score_scale, tanh_scale, dq_scale, q_rows,
+    ) = arguments  # fmt: skip
     scores_layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, BLOCK_K, 16])
     dq_layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, HEAD_DIM, 16])
     operand: gl.constexpr = gl.DotOperandLayout(operand_index=0, parent=dq_layout, k_width=2)
@@ -178,19 +175,16 @@ def query_gradient_kernel(
     for s in gl.static_range(STAGES):
         mbarrier.init(kv_full.index(s), count=1)
     fence_async_shared()
+    for_consumers = (
+        dq_tma, base2_lse, delta, query_tiles, grad_tiles, key_tiles, value_tiles, query_full, query_free, kv_full,
+        program_items, items, partial_pattern, patterns, score_scale, tanh_scale, dq_scale, q_rows,
+    )  # fmt: skip
+    for_producer = (
+        query_tma, grad_tma, key_tma, value_tma, query_tiles, grad_tiles, key_tiles, value_tiles, query_full,
+        query_free, kv_full, program_items, items, partial_tile, run_start, run_stop, heads,
+    )  # fmt: skip
     gl.warp_specialize([
-        (_consumer, (
-            dq_tma, base2_lse, delta, query_tiles, grad_tiles, key_tiles, value_tiles, query_full, query_free, kv_full,
-            program_items, items, partial_pattern, patterns, score_scale, tanh_scale, dq_scale, q_rows,
-            0, KV_TILE, HEAD_DIM, SOFTMAX, SOFTCAP,
-        )),
-        (_consumer, (
-            dq_tma, base2_lse, delta, query_tiles, grad_tiles, key_tiles, value_tiles, query_full, query_free, kv_full,
-            program_items, items, partial_pattern, patterns, score_scale, tanh_scale, dq_scale, q_rows,
-            1, KV_TILE, HEAD_DIM, SOFTMAX, SOFTCAP,
-        )),
-        (_producer, (
-            query_tma, grad_tma, key_tma, value_tma, query_tiles, grad_tiles, key_tiles, value_tiles, query_full,
-            query_free, kv_full, program_items, items, partial_tile, run_start, run_stop, heads, KV_TILE, HEAD_GROUP,
-        )),
+        (_consumer, (for_consumers, 0, KV_TILE, HEAD_DIM, SOFTMAX, SOFTCAP)),
+        (_consumer, (for_consumers, 1, KV_TILE, HEAD_DIM, SOFTMAX, SOFTCAP)),
+        (_producer, (for_producer, KV_TILE, HEAD_GROUP)),
     ], [4, 1], [240, 24])  # fmt: skip

@@ -20,12 +20,12 @@ like any other.
 from __future__ import annotations
 
 import heapq
-import weakref
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
+from cmask_lab.kernels.mask_lists import once_a_mask
 
 from cmask_lab.compiler.compile import CompiledMask
 from cmask_lab.compiler.cost import row_cost
@@ -91,7 +91,10 @@ class Schedule:
         return self.program_items.shape[0] - 1
 
 
-_schedules: weakref.WeakKeyDictionary[CompiledMask, dict[Any, Any]] = weakref.WeakKeyDictionary()
+@once_a_mask
+def _schedules(_: CompiledMask) -> dict[tuple[Any, ...], Schedule]:
+    """Those made so far, by their arguments."""
+    return {}
 
 
 def three_consumers(compiled: CompiledMask, head_dim: int) -> bool:
@@ -108,7 +111,6 @@ def forward_schedule(
     programs: int,
     *,
     tiles: tuple[tuple[int, int], ...] = FORWARD_TILES,
-    heads_together: int = 0,
 ) -> Schedule:
     """The schedule of the forward kernel; made once for each set of arguments.
 
@@ -118,25 +120,20 @@ def forward_schedule(
         programs: work lists to make, one a program.
         tiles: tile sizes that the kernel takes; a mask compiled for another is cut into the first of them. For
             ``(THREE_CONSUMERS,)`` three tile rows make one.
-        heads_together: heads that run side by side; 0 chooses by :data:`GROUP_ITEMS`.
     """
-    known = _schedules.setdefault(compiled, {})
-    key = ("forward", batch, heads, programs, tiles, heads_together)
+    known = _schedules(compiled)
+    key = ("forward", batch, heads, programs, tiles)
     if key not in known:
         descriptor = compiled.descriptor if compiled.tile in tiles else _cut(compiled, tiles[0])
         stream = three_rows(descriptor) if tiles == (THREE_CONSUMERS,) else tile_rows(descriptor)
-        known[key] = make_schedule(
-            stream, compiled, descriptor.patterns, batch, heads, programs, heads_together=heads_together
-        )
+        known[key] = make_schedule(stream, compiled, descriptor.patterns, batch, heads, programs)
     return known[key]
 
 
-def backward_schedule(
-    compiled: CompiledMask, batch: int, heads: int, kv_heads: int, programs: int, *, heads_together: int = 0
-) -> Schedule:
+def backward_schedule(compiled: CompiledMask, batch: int, heads: int, kv_heads: int, programs: int) -> Schedule:
     """The schedule of the backward kernel: kv tiles of key heads. Arguments as for :func:`forward_schedule`."""
-    known = _schedules.setdefault(compiled, {})
-    key = ("backward", batch, heads, kv_heads, programs, heads_together)
+    known = _schedules(compiled)
+    key = ("backward", batch, heads, kv_heads, programs)
     if key not in known:
         fits = compiled.tile == BACKWARD_TILE
         descriptor = compiled.transposed if fits else _cut(compiled, BACKWARD_TILE).transposed()
@@ -149,7 +146,6 @@ def backward_schedule(
             programs,
             members=heads // kv_heads,
             empty_tiles=False,
-            heads_together=heads_together,
         )
     return known[key]
 
@@ -165,10 +161,11 @@ class Stream:
     """The tiles that the kernel visits, row by row, as NumPy arrays: a descriptor's, or three of its rows made one.
 
     Attributes:
-        tile: ``(rows, columns)`` in positions. row_count: tile rows of one mask. run_ptr, run_start, run_stop,
-        partial_ptr, partial_tile: as in a descriptor. partial_pattern: ``(n, 1)`` or ``(n, 3)``; pattern numbers
-        ``patterns`` and ``patterns + 1`` are the empty and the
-            full one.
+        tile: ``(rows, columns)`` in positions.
+        row_count: tile rows of one mask.
+        run_ptr, run_start, run_stop, partial_ptr, partial_tile: as in a descriptor.
+        partial_pattern: ``(n, 1)`` or ``(n, 3)``; the numbers ``patterns`` and ``patterns + 1`` are the empty and the
+            full pattern.
         patterns: distinct patterns, without these two.
     """
 
@@ -269,7 +266,6 @@ def make_schedule(
     *,
     members: int = 1,
     empty_tiles: bool = True,
-    heads_together: int = 0,
 ) -> Schedule:
     """A schedule on the device of the compiled mask.
 
@@ -284,7 +280,7 @@ def make_schedule(
     records, cost = _records(stream, empty_tiles)
     mask_of_head = np.broadcast_to(compiled.mask_index, (batch, heads)).reshape(-1, members)
     rows = mask_of_head[:, :, None] * stream.row_count + np.arange(stream.row_count)  # (units, members, tiles)
-    unit, tile, work = _in_order(cost[rows].sum(1), heads_together)
+    unit, tile, work = _in_order(cost[rows].sum(1))
     owner = _dealt(work, programs)
     by_program = np.argsort(owner, kind="stable")
     unit, tile = unit[by_program], tile[by_program]
@@ -329,13 +325,13 @@ def _records(stream: Stream, empty_tiles: bool) -> tuple[np.ndarray, np.ndarray]
     return records, row_cost(full, partial)
 
 
-def _in_order(cost: np.ndarray, heads_together: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _in_order(cost: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Unit, tile and cost of every item in the order in which they should start; ``cost`` is ``(units, tiles)``.
 
     Units in groups; in a group the heaviest tile first, its units side by side.
     """
     units, tiles = cost.shape
-    together = heads_together or max(1, -(-GROUP_ITEMS // max(tiles, 1)))
+    together = max(1, -(-GROUP_ITEMS // max(tiles, 1)))
     heaviest_first = np.argsort(-cost, axis=1, kind="stable")
     unit, tile = [], []
     for first in range(0, units, together):

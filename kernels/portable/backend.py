@@ -8,16 +8,19 @@ from typing import TYPE_CHECKING
 
 import torch
 import triton
+from cmask_lab.kernels.device import multiprocessors
+from cmask_lab.kernels.mask_lists import kv_lists, q_lists
 from cmask_lab.kernels.portable import blocks as block_shapes
 from cmask_lab.kernels.portable.backward import attention_backward_keys, attention_backward_queries
 from cmask_lab.kernels.portable.blocks import Blocks
 from cmask_lab.kernels.portable.forward import attention_forward
-from cmask_lab.kernels.portable.launch import in_pieces, kernel_constants, on_device, padded, positive_scale
+from cmask_lab.kernels.portable.launch import in_pieces, kernel_constants, padded
 from cmask_lab.kernels.portable.row_statistics import statistics_of_rows
-from cmask_lab.kernels.portable.schedule import kv_lists, q_lists
-from cmask_lab.kernels.portable.shares import Split, multiprocessors, rows_shape, rows_wanted, share_count
+from cmask_lab.kernels.portable.shares import Split, rows_shape, rows_wanted, share_count
 from cmask_lab.kernels.portable.split_keys import forward_by_shares
 from cmask_lab.kernels.registry import Options, Problem
+from cmask_lab.kernels.scales import positive_scale
+from cmask_lab.kernels.sinks import nothing_visible, sink_gradient
 
 if TYPE_CHECKING:
     from cmask_lab.compiler.compile import CompiledMask
@@ -67,15 +70,15 @@ class Portable:
         out = q.new_empty(batch, heads, q_len, v.shape[-1])
         lse = torch.empty(batch, heads, q_len, dtype=torch.float32, device=q.device)
         if not out.numel() or not k.numel():
-            return _nothing_visible(out, None if silu else lse, options.sinks)
+            nothing_visible(out, None if silu else lse, options.sinks)
+            return out, None if silu else lse
         q, scale = positive_scale(q, options.scale)
         options = replace(options, scale=scale)
         split = self.split(q, k, v, compiled)
-        with on_device(q.device):
-            if split.shares > 1:
-                forward_by_shares(q, k, v, out, lse, compiled, options, split)
-            else:
-                self._forward_by_tiles(q, k, v, out, lse, compiled, options)
+        if split.shares > 1:
+            forward_by_shares(q, k, v, out, lse, compiled, options, split)
+        else:
+            self._forward_by_tiles(q, k, v, out, lse, compiled, options)
         return out, None if silu else lse
 
     def split(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, compiled: CompiledMask) -> Split:
@@ -142,9 +145,9 @@ class Portable:
         """Gradients of q, k, v and sinks; see :class:`cmask_lab.kernels.registry.Backend`. Always deterministic."""
         (batch, heads, q_len, head_dim), (_, kv_heads, kv_len, value_dim) = q.shape, v.shape
         if not out.numel() or not k.numel():
-            grad_sinks = (
-                None if options.sinks is None else _sink_gradient(options.sinks, lse, -_or_zeros(grad_lse, lse))
-            )
+            grad_sinks = None
+            if options.sinks is not None and lse is not None:
+                grad_sinks = sink_gradient(options.sinks, lse, torch.zeros_like(lse) if grad_lse is None else -grad_lse)
             return q.new_zeros(q.shape), k.new_zeros(k.shape), v.new_zeros(v.shape), grad_sinks
         grad_out = grad_out.contiguous()
         head, value = padded(head_dim), padded(value_dim)
@@ -164,40 +167,39 @@ class Portable:
                 delta,
             )
 
-        with on_device(q.device):
-            lse2, delta = statistics_of_rows(out, grad_out, lse, grad_lse, value)
-            numbers = (scale, options.softcap, options.normalizer, q_len)
-            blocks = self._chosen("backward_keys", q, head, value, compiled.tile)
-            attention_backward_keys[(batch * kv_heads * descriptor.kv_tiles * (descriptor.kv_tile // blocks.keys),)](
-                *inputs(blocks),
-                grad_k,
-                grad_v,
-                *kv_lists(compiled),
-                *numbers,
-                kv_len,
-                descriptor.kv_tiles,
-                heads,
-                kv_heads,
-                heads // kv_heads,
-                HEAD_DIM=head_dim,
-                VALUE_DIM=value_dim,
-                **kernel_constants(descriptor, options, blocks, head, value, q.dtype),
-            )
-            blocks = self._chosen("backward_queries", q, head, value, compiled.tile)
-            attention_backward_queries[(batch * heads * descriptor.q_tiles * (descriptor.q_tile // blocks.queries),)](
-                *inputs(blocks),
-                grad_q,
-                *q_lists(compiled),
-                *numbers,
-                descriptor.q_tiles,
-                heads,
-                heads // kv_heads,
-                HEAD_DIM=head_dim,
-                **kernel_constants(descriptor, options, blocks, head, value, q.dtype),
-            )
+        lse2, delta = statistics_of_rows(out, grad_out, lse, grad_lse, value)
+        numbers = (scale, options.softcap, options.normalizer, q_len)
+        blocks = self._chosen("backward_keys", q, head, value, compiled.tile)
+        attention_backward_keys[(batch * kv_heads * descriptor.kv_tiles * (descriptor.kv_tile // blocks.keys),)](
+            *inputs(blocks),
+            grad_k,
+            grad_v,
+            *kv_lists(compiled),
+            *numbers,
+            kv_len,
+            descriptor.kv_tiles,
+            heads,
+            kv_heads,
+            heads // kv_heads,
+            HEAD_DIM=head_dim,
+            VALUE_DIM=value_dim,
+            **kernel_constants(descriptor, options, blocks, head, value, q.dtype),
+        )
+        blocks = self._chosen("backward_queries", q, head, value, compiled.tile)
+        attention_backward_queries[(batch * heads * descriptor.q_tiles * (descriptor.q_tile // blocks.queries),)](
+            *inputs(blocks),
+            grad_q,
+            *q_lists(compiled),
+            *numbers,
+            descriptor.q_tiles,
+            heads,
+            heads // kv_heads,
+            HEAD_DIM=head_dim,
+            **kernel_constants(descriptor, options, blocks, head, value, q.dtype),
+        )
         if options.scale <= 0:
             grad_q *= float(options.scale < 0) * -1.0
-        grad_sinks = None if options.sinks is None else _sink_gradient(options.sinks, lse, delta)
+        grad_sinks = None if options.sinks is None else sink_gradient(options.sinks, lse, delta)
         return grad_q, grad_k, grad_v, grad_sinks
 
     def _chosen(self, kind: str, q: torch.Tensor, head: int, value: int, tile: tuple[int, int]) -> Blocks:
@@ -207,25 +209,3 @@ class Portable:
 
 
 BACKEND = Portable()
-
-
-def _nothing_visible(
-    out: torch.Tensor, lse: torch.Tensor | None, sinks: torch.Tensor | None
-) -> tuple[torch.Tensor, torch.Tensor | None]:
-    """The result where there is no key or no query at all."""
-    out.zero_()
-    if lse is not None:
-        lse.fill_(float("-inf"))
-        if sinks is not None:
-            lse.copy_(sinks.float()[None, :, None].expand_as(lse))
-    return out, lse
-
-
-def _or_zeros(grad_lse: torch.Tensor | None, lse: torch.Tensor) -> torch.Tensor:
-    return torch.zeros_like(lse) if grad_lse is None else grad_lse
-
-
-def _sink_gradient(sinks: torch.Tensor, lse: torch.Tensor, delta: torch.Tensor) -> torch.Tensor:
-    """float32 ``(H,)``: the sink's weight times minus delta, summed over batch and queries."""
-    weight = torch.exp(sinks.float()[None, :, None] - lse)
-    return -(weight * delta).sum((0, 2))

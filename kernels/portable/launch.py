@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
 from typing import TYPE_CHECKING
 
 import torch
 import triton
 from cmask_lab.kernels.portable.blocks import Blocks
 from cmask_lab.kernels.registry import Options
+from cmask_lab.kernels.tensor_maps import tma_ready, tma_strides
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 if TYPE_CHECKING:
     from cmask_lab.compiler.descriptor import Descriptor
-
-TENSOR_MAP_BYTES = 16
-"""Base address and strides of a tensor that the copy engine reads must be multiples of this."""
 
 
 def padded(dim: int) -> int:
@@ -27,27 +24,10 @@ def padded(dim: int) -> int:
     return max(triton.next_power_of_2(dim), 16)
 
 
-def positive_scale(q: torch.Tensor, scale: float) -> tuple[torch.Tensor, float]:
-    """q and a positive scale with the same products: the kernels apply it after the maximum."""
-    if scale > 0:
-        return q, scale
-    return (-q, -scale) if scale < 0 else (torch.zeros_like(q), 1.0)
-
-
 def in_pieces(tensor: torch.Tensor, rows: int, columns: int) -> TensorDescriptor:
     """A (B, H, S, D) tensor to be read in pieces of ``(rows, columns)``; a copy if its strides can't be read so."""
-    unit = TENSOR_MAP_BYTES // tensor.element_size()
-    *sizes, dim = tensor.shape
-    readable = tensor.stride(-1) == 1 and tensor.data_ptr() % TENSOR_MAP_BYTES == 0
-    readable &= all(
-        stride > 0 and stride % unit == 0 for size, stride in zip(sizes, tensor.stride()[:-1], strict=True) if size > 1
-    )
-    if not readable:
-        copy = tensor.new_empty(*sizes, -(-dim // unit) * unit)[..., :dim]
-        tensor = copy.copy_(tensor)
-    # The stride of an axis of length 1 is free in PyTorch but has to be a multiple as well.
-    strides = [stride if size > 1 else unit for size, stride in zip(sizes, tensor.stride()[:-1], strict=True)]
-    return TensorDescriptor(tensor, list(tensor.shape), [*strides, 1], [1, 1, rows, columns])
+    tensor = tma_ready(tensor)
+    return TensorDescriptor(tensor, list(tensor.shape), tma_strides(tensor), [1, 1, rows, columns])
 
 
 def kernel_constants(
@@ -67,8 +47,3 @@ def kernel_constants(
         "num_warps": blocks.warps,
         "num_stages": blocks.stages,
     }
-
-
-def on_device(device: torch.device) -> contextlib.AbstractContextManager:
-    """The context in which kernels are launched on a device."""
-    return torch.cuda.device(device) if device.type == "cuda" else contextlib.nullcontext()

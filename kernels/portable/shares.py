@@ -11,9 +11,7 @@ The rule counts programs. It has not been measured on a chip yet, nor have the t
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache
 
-import torch
 from cmask_lab.kernels.portable.blocks import Blocks
 
 KEYS_A_SHARE = 256
@@ -72,12 +70,6 @@ def rows_shape(rows: int, q_len: int, heads: int, q_tile: int) -> tuple[int, int
     """
     packed = min(_power_of_two(heads), max(rows // _queries(q_len, q_tile), 1))
     return packed, rows // packed
-
-
-@cache
-def multiprocessors(device: torch.device) -> int:
-    """Multiprocessors of a device; 1 where there is none to fill (the interpreter)."""
-    return torch.cuda.get_device_properties(device).multi_processor_count if device.type == "cuda" else 1
 
 
 def _queries(q_len: int, q_tile: int) -> int:

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 import torch
 import triton
 import triton.language as tl
+from cmask_lab.kernels.mask_lists import share_lists
 from cmask_lab.kernels.portable.forward import attend
 from cmask_lab.kernels.portable.launch import in_pieces, kernel_constants, padded
-from cmask_lab.kernels.portable.schedule import share_lists
 from cmask_lab.kernels.portable.shares import Split
 from cmask_lab.kernels.portable.tiles import LN_2, LOG2_E, VARYING, mask_number, store_rows
 from cmask_lab.kernels.registry import Options

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
+
 import triton
 import triton.language as tl
 
-LOG2_E = tl.constexpr(1.4426950408889634)
-LN_2 = tl.constexpr(0.6931471805599453)
+LOG2_E = tl.constexpr(math.log2(math.e))
+LN_2 = tl.constexpr(math.log(2))
 
 VARYING = [
     "q_len",

@@ -297,7 +297,6 @@ def test_the_plotly_figure_shows_every_contender() -> None:
     floor = next(trace for trace in made.data if trace.type == "scatter")
     assert floor.y[0] == pytest.approx(700.0)
     assert "faster" in bars["flex-fa4"].customdata[0]
-    assert figure.tile_heatmap(case()).data[0].z[1][0] == 100
 
 
 def test_pictures_are_saved_by_the_ending_of_their_name(tmp_path: Path) -> None:

@@ -8,21 +8,27 @@ import torch
 from torch.nn.attention.flex_attention import BlockMask, create_block_mask
 
 import cmask_lab as cm
-from cmask_lab.interop import flex
 from cmask_lab.interop.block_mask import from_block_mask
 from tests.interop.samples import PER_BATCH, PER_HEAD, SAMPLES
+
+
+def exported(mask: cm.Mask, **options) -> BlockMask:
+    """The ``BlockMask`` that the exported module makes."""
+    scope: dict = {}
+    exec(cm.export(mask, "flex", **options), scope)
+    return scope["make_block_mask"]("cpu")
 
 
 @pytest.mark.parametrize("name", SAMPLES)
 def test_out_and_back(name):
     mask, q_len, kv_len, q_start = SAMPLES[name]
-    blocks = flex.block_mask(mask, q_len, kv_len, q_start=q_start, block_size=(16, 8))
+    blocks = exported(mask, q_len=q_len, kv_len=kv_len, q_start=q_start, block_size=(16, 8))
     assert np.array_equal(from_block_mask(blocks).to_dense(q_len, kv_len), mask.to_dense(q_len, kv_len, q_start))
 
 
 @pytest.mark.parametrize("mask", [PER_HEAD, PER_BATCH], ids=["per head", "per batch and head"])
 def test_batch_entries_and_heads(mask):
-    back = from_block_mask(flex.block_mask(mask, 50, block_size=16))
+    back = from_block_mask(exported(mask, q_len=50, block_size=16))
     assert back.type == mask.type
     for ours, theirs in zip(back.masks, mask.masks, strict=True):
         pairs = [(ours, theirs)] if mask.type == "per_head" else list(zip(ours.masks, theirs.masks, strict=True))

@@ -69,3 +69,10 @@ def test_block_sizes_by_chip():
     assert loaded(cm.causal(), q_len=512, chip="blackwell")["BLOCK_SIZE"] == (256, 128)
     with pytest.raises(ValueError, match="chip 'ampere' is unknown"):
         export(cm.causal(), "fa4", q_len=8, chip="ampere")
+
+
+@pytest.mark.parametrize("target", ["flex", "fa4", "flashinfer"])
+@pytest.mark.parametrize("block_size", [100, (64, 100), (64,), (0, 64), "64"])
+def test_blocks_are_powers_of_two_everywhere(target, block_size):
+    with pytest.raises(ValueError, match=r"give \(queries, keys\), both powers of two"):
+        export(cm.causal(), target, q_len=300, block_size=block_size)

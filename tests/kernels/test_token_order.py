@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
+
 import numpy as np
 import pytest
 import torch
@@ -21,6 +24,15 @@ def device(request) -> str:
 
 def reversed_mask(length: int, device: str):
     return cm.compile(cm.causal(), length, order=np.arange(length)[::-1]).to(device)
+
+
+def test_an_order_goes_with_its_mask(device):
+    mask = reversed_mask(50, device)
+    in_order([torch.randn(1, 1, 50, 8, device=device)], mask)
+    gone = weakref.ref(mask)
+    del mask
+    gc.collect()
+    assert gone() is None, "what was put on the device for a mask must not keep it alive"
 
 
 def test_no_order_no_copy(device):
