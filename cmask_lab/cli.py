@@ -160,19 +160,16 @@ def _compile(options: argparse.Namespace) -> int:
 
 
 def _bench(options: argparse.Namespace) -> int:
-    from tqdm.auto import tqdm
+    from cmask_lab.bench.progress import follow
 
     _check_output("--json", options.json, ".json")
     _check_output("--html", options.html, ".html")
     _check_output("--figure", options.figure, ".svg", ".html")
     other = _report(options.compare) if options.compare else None
     report = None
-    with tqdm(total=100, bar_format="{desc} {bar} {percentage:3.0f}% {elapsed}", leave=False) as bar:
-        for report in _reports(options):
-            bar.set_description_str(report.doing, refresh=False)
-            bar.update(100 * report.progress - bar.n)
-            if options.json and _case_complete(report):
-                report.save(options.json)  # what is measured is kept, whatever happens later
+    for report in follow(_reports(options)):
+        if options.json and _case_complete(report):
+            report.save(options.json)  # what is measured is kept, whatever happens later
     assert report is not None, "every stream yields"
     print(report.table())
     if options.json:

@@ -8,12 +8,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
-from tqdm.auto import tqdm
 
 import cmask_lab as cm
 from cmask_lab.bench.contenders import baselines_for
-from cmask_lab.bench.device import best_device, describe
+from cmask_lab.bench.device import describe, usable_device
 from cmask_lab.bench.html import page
+from cmask_lab.bench.progress import finished
 from cmask_lab.bench.report import Case, Report
 from cmask_lab.bench.run import stream
 from cmask_lab.bench.subjects import FOUR, Subject, subject
@@ -59,7 +59,7 @@ def run(
         device: the best one there is, if not given.
         seq_len: tokens; what suits the device, if not given.
     """
-    chosen = torch.device(device) if device else best_device()
+    chosen = usable_device(device)
     size = SIZES[chosen.type]
     size = replace(size, seq_len=seq_len or size.seq_len)
     about = describe(chosen)
@@ -70,7 +70,7 @@ def run(
     for each in masks:
         say(_compiled(each))
     say("\n2. Run, check against the oracle, compare")
-    report = _measured(masks, size, chosen)
+    report = finished(_reports(masks, size, chosen))
     say(report.table())
     say("\n3. Export")
     code = {each.name: _exported(each, out / "exported") for each in masks}
@@ -98,20 +98,9 @@ def _compiled(each: Subject) -> str:
     )
 
 
-def _measured(masks: list[Subject], size: Size, device: torch.device) -> Report:
+def _reports(masks: list[Subject], size: Size, device: torch.device) -> Iterator[Report]:
+    """All masks in one report, as far as it is."""
     cases: tuple[Case, ...] = ()
-    report: Report | None = None
-    with tqdm(total=100, bar_format="{desc} {bar} {percentage:3.0f}% {elapsed}", leave=False) as bar:
-        for number, part in _parts(masks, size, device):
-            report = replace(part, cases=(*cases, part.case))
-            cases = report.cases if part.done else cases
-            bar.set_description_str(f"{part.case.title}, {part.doing}", refresh=False)
-            bar.update(100 * (number + part.progress) / len(masks) - bar.n)
-    assert report is not None, "there is always a mask"
-    return report
-
-
-def _parts(masks: list[Subject], size: Size, device: torch.device) -> Iterator[tuple[int, Report]]:
     for number, each in enumerate(masks):
         ours, baselines = line_up(each, ["cmask"], baselines_for(device.type))
         for part in stream(
@@ -126,7 +115,16 @@ def _parts(masks: list[Subject], size: Size, device: torch.device) -> Iterator[t
             seconds=size.seconds_a_mask,
             rules=size.rules,
         ):
-            yield number, part
+            made = (*cases, part.case)
+            if part.done:
+                cases = made
+            yield replace(
+                part,
+                cases=made,
+                done=part.done and len(made) == len(masks),
+                progress=(number + part.progress) / len(masks),
+                doing=f"{part.case.title}, {part.doing}",
+            )
 
 
 def _exported(each: Subject, folder: Path) -> dict[str, str]:

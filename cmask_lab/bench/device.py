@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import platform
 import sys
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib import metadata
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
 
 PACKAGES = ("cmask-lab", "torch", "triton", "numpy", "flash-attn-4", "nvidia-cutlass-dsl")
 """Whose versions a report records."""
+
+WAIT_NOTED, WAIT_SPOILS = 0.05, 0.20
+"""Share of a run on the CPU in which this process's threads had work and waited for a core."""
 
 CLOCK_FALL = 0.10
 """A median clock in the last third of a run this much below that of the first third spoils the run."""
@@ -89,6 +93,8 @@ class Monitor:
     nvml: ModuleType | None = None
     handle: Any = None
     missing: str = ""
+    on_cpu: bool = False
+    waits: list[tuple[float, float]] = field(default_factory=list)
     readings: list[Mapping[str, Any]] = field(default_factory=list)
     problems: set[str] = field(default_factory=set)
 
@@ -96,7 +102,7 @@ class Monitor:
     def for_device(cls, device: torch.device | str) -> Monitor:
         """A monitor for a torch device."""
         if not str(device).startswith("cuda"):
-            return cls()
+            return cls(on_cpu=True)
         try:
             import pynvml
         except ModuleNotFoundError:
@@ -109,6 +115,8 @@ class Monitor:
 
     def sample(self) -> None:
         """Take one reading; call it while the device is busy."""
+        if self.on_cpu:
+            self.waits.append((time.perf_counter(), waited_s()))
         if self.nvml is None:
             return
         self.readings.append(_reading(self.nvml, self.handle))
@@ -119,6 +127,9 @@ class Monitor:
         moved = drift(times)
         if abs(moved) > DRIFT_NOTED:
             (spoiled if abs(moved) > DRIFT_SPOILS else notes).add(f"all times moved by {moved:+.0%} during the run")
+        if (share := self._waiting()) > WAIT_NOTED:
+            said = f"other programs had the cores: threads of this one waited {share:.0%} of the time"
+            (spoiled if share > WAIT_SPOILS else notes).add(said)
         for reading in self.readings:
             spoiled.update(_SPOILING[r] for r in reading["reasons"] if r in _SPOILING)
             notes.update(_WORTH_A_NOTE[r] for r in reading["reasons"] if r in _WORTH_A_NOTE)
@@ -138,12 +149,33 @@ class Monitor:
             },
         )
 
+    def _waiting(self) -> float:
+        """Time that threads waited for a core, of the time of all cores between the first reading and the last."""
+        if len(self.waits) < 2:
+            return 0.0
+        (began, first), (ended, last) = self.waits[0], self.waits[-1]
+        return (last - first) / max(ended - began, 1e-9) / (os.cpu_count() or 1)
+
     def _load(self) -> str:
         """A word if more threads want to run than there are cores; "" if not, or if the system can't tell."""
         if not hasattr(os, "getloadavg"):
             return ""
         load, cores = os.getloadavg()[0], os.cpu_count() or 1
         return f"the machine was busy: load {load:.1f} on {cores} cores" if load > 1.5 * cores else ""
+
+
+def waited_s() -> float:
+    """Seconds that the threads of this process have had work and no core so far; 0 where the system doesn't tell.
+
+    Linux: second number of ``/proc/self/task/*/schedstat``, "time spent waiting on a runqueue" in nanoseconds.
+    """
+    total = 0
+    for file in Path("/proc/self/task").glob("*/schedstat"):
+        try:
+            total += int(file.read_text().split()[1])
+        except (OSError, IndexError):  # a thread that has just ended, a kernel that doesn't count
+            continue
+    return total * 1e-9
 
 
 def describe(device: torch.device | str) -> dict[str, Any]:
@@ -196,6 +228,31 @@ def best_device() -> torch.device:
     import torch
 
     return torch.device("cuda", torch.cuda.current_device()) if torch.cuda.is_available() else torch.device("cpu")
+
+
+def usable_device(device: torch.device | str | None) -> torch.device:
+    """The device of that name, or the best one there is if none is given.
+
+    Raises:
+        ValueError: it is not here.
+
+    >>> usable_device("cpu")
+    device(type='cpu')
+    """
+    import torch
+
+    if device is None:
+        return best_device()
+    try:
+        chosen = torch.device(device)
+    except RuntimeError:
+        raise ValueError(f"device: {device!r} is unknown; give 'cpu' or 'cuda'") from None
+    if chosen.type not in ("cpu", "cuda"):
+        raise ValueError(f"device: {device!r} is not measured on; give 'cpu' or 'cuda'")
+    if chosen.type == "cuda" and (chosen.index or 0) >= torch.cuda.device_count():
+        found = torch.cuda.device_count()
+        raise ValueError(f"device: {device!r} is not here, PyTorch sees {found} CUDA devices; cmask doctor says why")
+    return chosen
 
 
 def cpu_name() -> str:

@@ -7,7 +7,8 @@ from html import escape
 from math import exp, log
 
 from cmask_lab.bench import picture, tables
-from cmask_lab.bench.report import Case, Report
+from cmask_lab.bench.report import Case, Comparison, Report
+from cmask_lab.bench.statistics import CLOSE
 
 LIGHT = "--ink:#16191d;--dim:#5d646e;--rule:#d9dde3;--paper:#fbfbfa;--card:#ffffff;--accent:#1d5fd0;--warn:#b42318"
 DARK = "--ink:#e8eaed;--dim:#9aa3af;--rule:#343a42;--paper:#101215;--card:#171a1f;--accent:#6ea8ff;--warn:#ff8a7a"
@@ -93,14 +94,10 @@ def _headline(report: Report) -> str:
         for comparison in case.comparisons(direction, baselines_only=True)
     ]
     trusted = [c for c in comparisons if not c.doubt]
-    found: dict[str, list[float]] = {}
+    found: dict[str, list[Comparison]] = {}
     for comparison in trusted:
-        found.setdefault(comparison.baseline, []).append(comparison.ratio.median)
-    cards = [
-        f"<div class='figure'><b>{exp(sum(map(log, ratios)) / len(ratios)):.2f}×</b>"
-        f"<span>against {escape(name)}, geometric mean of {len(ratios)}</span></div>"
-        for name, ratios in found.items()
-    ]
+        found.setdefault(comparison.baseline, []).append(comparison)
+    cards = [_card(name, of_one) for name, of_one in found.items()]
     left_out = len(comparisons) - len(trusted)
     warning = (
         f"<p style='color:var(--warn)'>{left_out} of {len(comparisons)} comparisons count for no headline: spoiled, or "
@@ -109,6 +106,18 @@ def _headline(report: Report) -> str:
         else ""
     )
     return f"<div class='figures'>{''.join(cards)}</div>{warning}"
+
+
+def _card(baseline: str, comparisons: list[Comparison]) -> str:
+    ratios = [comparison.ratio.median for comparison in comparisons]
+    mean = f"{exp(sum(map(log, ratios)) / len(ratios)):.2f}×"
+    undecided = sum(comparison.verdict == CLOSE for comparison in comparisons)
+    said = f"geometric mean of {len(ratios)}" if len(ratios) > 1 else "one mask"
+    if undecided == len(ratios):
+        mean, said = CLOSE, f"{said}, {mean}"
+    elif undecided:
+        said += f", {undecided} too close to call"
+    return f"<div class='figure'><b>{mean}</b><span>against {escape(baseline)}, {said}</span></div>"
 
 
 def _summary(report: Report, direction: str) -> str:

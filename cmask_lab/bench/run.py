@@ -13,9 +13,10 @@ import torch
 import cmask_lab as cm
 from cmask_lab.bench import contenders as roster
 from cmask_lab.bench.contenders.contender import Setting
-from cmask_lab.bench.device import best_device
+from cmask_lab.bench.device import usable_device
 from cmask_lab.bench.flops import BACKWARD, DIRECTIONS
 from cmask_lab.bench.measurement import Measurement
+from cmask_lab.bench.progress import finished
 from cmask_lab.bench.report import ITEMSIZE, Report
 from cmask_lab.bench.subjects import Subject, plain
 from cmask_lab.bench.timing import RULES, Rules
@@ -59,8 +60,6 @@ def benchmark(
     >>> report.case.entry("cmask", "forward").status, report.case.entry("sdpa-dense", "forward").summary.n
     ('ok', 4)
     """
-    from tqdm.auto import tqdm
-
     reports = stream(
         mask,
         batch=batch,
@@ -76,13 +75,7 @@ def benchmark(
         seconds=seconds,
         rules=rules,
     )
-    last = None
-    with tqdm(total=100, bar_format="{desc} {bar} {percentage:3.0f}% {elapsed}", leave=False) as bar:
-        for last in reports:
-            bar.set_description_str(last.doing, refresh=False)
-            bar.update(100 * last.progress - bar.n)
-    assert last is not None, "a stream yields at least its last report"
-    return last
+    return finished(reports)
 
 
 def stream(
@@ -103,7 +96,7 @@ def stream(
 ) -> Iterator[Report]:
     """The same as :func:`benchmark`, yielding the report again and again as it fills; the last one has ``done``."""
     subject = mask if isinstance(mask, Subject) else plain(mask, seq_len)
-    chosen = torch.device(device) if device is not None else best_device()
+    chosen = usable_device(device)
     directions = _directions(direction)
     names = _names(ours, roster.baselines_for(chosen.type) if baselines is None else baselines)
     if dtype not in ITEMSIZE:

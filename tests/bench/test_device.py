@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
+import time
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -54,6 +58,46 @@ def watched(*states: dict[str, Any], times: np.ndarray | None = None, monkeypatc
         monitor.nvml = Nvml(**state)  # type: ignore[assignment]
         monitor.sample()
     return monitor.conditions(np.ones((9, 2)) if times is None else times)
+
+
+@pytest.mark.parametrize(("waited", "spoiled", "noted"), [(0.0, 0, 0), (0.02, 0, 0), (0.1, 0, 1), (0.5, 1, 0)])
+def test_a_processor_that_others_use_spoils_a_run_on_it(monkeypatch, waited, spoiled, noted) -> None:
+    """Every reading a second later, in which all threads together waited for a share of what the cores can do."""
+    monkeypatch.setattr(os, "getloadavg", lambda: (0.0, 0.0, 0.0))
+    seconds = iter(range(10))
+    monkeypatch.setattr(device.time, "perf_counter", lambda: float(next(seconds)))
+    delays = iter(waited * (os.cpu_count() or 1) * second for second in range(10))
+    monkeypatch.setattr(device, "waited_s", lambda: next(delays))
+    monitor = Monitor.for_device("cpu")
+    for _ in range(5):
+        monitor.sample()
+    found = monitor.conditions(np.ones((5, 2)))
+    assert (len(found.spoiled), len(found.notes)) == (spoiled, noted)
+
+
+@pytest.mark.skipif(not Path("/proc/self/schedstat").exists(), reason="the system does not count it")
+def test_threads_that_wait_for_a_core_are_noticed() -> None:
+    """Two busy threads on one core: half of the time each of them waits."""
+    mine = os.sched_getaffinity(0)
+    before = device.waited_s()
+    os.sched_setaffinity(0, {min(mine)})
+    try:
+        rival = subprocess.Popen([sys.executable, "-c", "while True: pass"])  # inherits the one core
+        ended = time.perf_counter() + 0.6
+        while time.perf_counter() < ended:
+            pass
+    finally:
+        os.sched_setaffinity(0, mine)
+        rival.kill()
+        rival.wait()
+    assert device.waited_s() - before > 0.1
+
+
+def test_a_device_that_is_not_here_is_named() -> None:
+    with pytest.raises(ValueError, match="device: 'cuda:99' is not here, PyTorch sees"):
+        device.usable_device("cuda:99")
+    with pytest.raises(ValueError, match="device: 'gpu' is unknown; give 'cpu' or 'cuda'"):
+        device.usable_device("gpu")
 
 
 def test_a_quiet_card_spoils_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

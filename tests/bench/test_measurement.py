@@ -32,6 +32,12 @@ def with_stub(monkeypatch: pytest.MonkeyPatch, stub: Stub) -> None:
     monkeypatch.setattr(contenders, "make", lambda name: stub if name == stub.name else make(name))
 
 
+def test_the_floor_is_what_the_device_reached_before_or_after(monkeypatch: pytest.MonkeyPatch) -> None:
+    rates = iter([Rates(1.0, 30.0), Rates(2.0, 20.0)])
+    monkeypatch.setattr(measurement, "measure_rates", lambda device, dtype: next(rates))
+    assert measure(cm.causal()).case.rates == Rates(2.0, 30.0)
+
+
 @pytest.mark.parametrize("direction", ["forward", "backward", "both"])
 def test_everybody_is_checked_and_timed_in_the_same_rounds(direction: str) -> None:
     report = measure(cm.documents([100, 92]) & cm.causal(), direction=direction, kv_heads=1)

@@ -187,9 +187,17 @@ def test_a_doubtful_ratio_counts_for_no_mean_and_no_headline() -> None:
     assert cells["window mask"].endswith("] too few rounds")
     assert cells["hstu mask"].endswith("] spoiled")
     page = html.page(found)
-    assert "geometric mean of 1<" in page
+    assert "against flex-fa4, one mask<" in page
     assert "2 of 3 comparisons count for no headline" in page
     assert "class='figure'" not in html.page(report(disturbed))
+
+
+def test_what_is_too_close_to_call_makes_no_number_in_a_headline() -> None:
+    level = case(entries=(entry("cmask", 2.0), entry("flex-fa4", 2.0)))
+    page = html.page(report(level))
+    assert "<b>too close to call</b><span>against flex-fa4, one mask, 1.00×" in page
+    page = html.page(report(level, case("window")))
+    assert "geometric mean of 2, 1 too close to call" in page
 
 
 def test_all_masks_stand_in_one_table_with_their_geometric_mean() -> None:
