@@ -16,7 +16,7 @@ from torch.autograd import forward_ad
 from cmask_lab.compiler.compile import CompiledMask
 from cmask_lab.kernels import held_masks, operator
 from cmask_lab.kernels.registry import ACTIVATIONS, Choice, Options, names
-from cmask_lab.masks.mask import Mask
+from cmask_lab.masks.mask import Mask, how_to_make_a_mask
 
 FLOAT32 = torch.finfo(torch.float32)
 """Kernels compute in float32: a factor beyond its range would be infinite or 0 there."""
@@ -126,8 +126,7 @@ def _needs_grad(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, sinks: torch.
 def _number(mask: Mask | CompiledMask) -> int:
     """The number under which the operator finds the mask; while a graph is traced, an attribute like any other."""
     if not isinstance(mask, (Mask, CompiledMask)):
-        hint = "; turn it into a mask with cm.from_dense(array)" if hasattr(mask, "shape") else ", such as cm.causal()"
-        raise TypeError(f"attention: mask is {type(mask).__name__}; give a cmask_lab mask, compiled or not{hint}")
+        raise TypeError(f"attention: mask is {type(mask).__name__}; {how_to_make_a_mask(mask)}")
     return mask.number
 
 

@@ -12,6 +12,8 @@ import json
 import os
 import sys
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     from cmask_lab.bench.report import Report
     from cmask_lab.bench.subjects import Subject
     from cmask_lab.masks import Mask
+    from cmask_lab.widgets.design import Design
 
 EXPLAIN_MASK = "a file (mask.json) with a spec or a Studio's design, or a name from the paper suite or the gallery"
 
@@ -50,6 +53,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     try:
         return options.run(options)
+    except BrokenPipeError:  # whoever read the output has seen enough, as with "| head"
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
     except OSError as error:
         said = str(error) if error.filename is None else f"{error.filename}: {error.strerror}"
     except (ValueError, TypeError, ModuleNotFoundError) as error:
@@ -73,8 +79,7 @@ def _parser() -> argparse.ArgumentParser:
     compile_ = commands.add_parser("compile", help="tiles, patterns and bytes of a mask")
     compile_.add_argument("mask", nargs="?", help=EXPLAIN_MASK)
     compile_.add_argument("--times", action="store_true", help="time the suite's masks beside create_block_mask (CPU)")
-    compile_.add_argument("--seq-len", type=int, default=32768)
-    compile_.add_argument("--kv-len", type=int)
+    _add_lengths(compile_)
     compile_.add_argument("--tile", type=int, nargs=2, metavar=("Q", "KV"), help="default: the cost model's choice")
     compile_.add_argument("--order", choices=("natural", "auto"), default="natural")
     compile_.add_argument("--json", action="store_true", help="print JSON")
@@ -84,7 +89,7 @@ def _parser() -> argparse.ArgumentParser:
     bench.add_argument("mask", nargs="?", help=EXPLAIN_MASK)
     bench.add_argument("--suite", choices=("paper", "four"), help="a suite of masks in place of one")
     bench.add_argument("--only", type=_names, default=(), metavar="A,B", help="these masks of the suite")
-    bench.add_argument("--seq-len", type=_integers, default=(32768,), metavar="N[,N]", help="tokens (default: 32768)")
+    bench.add_argument("--seq-len", type=_integers, metavar="N[,N]", help="tokens (default: the mask's own, or 32768)")
     bench.add_argument("--batch", type=int, default=1)
     bench.add_argument("--heads", type=int, default=16)
     bench.add_argument("--kv-heads", type=int)
@@ -106,13 +111,19 @@ def _parser() -> argparse.ArgumentParser:
     export = commands.add_parser("export", help="a mask as source for Python, FlexAttention and other neighbours")
     export.add_argument("mask", help=EXPLAIN_MASK)
     export.add_argument("target", help="such as python, json or flex")
-    export.add_argument("--seq-len", type=int, default=32768)
+    _add_lengths(export)
     export.add_argument("-o", "--output", type=Path, help="file to write (default: standard output)")
     export.set_defaults(run=_export)
 
     doctor = commands.add_parser("doctor", help="what this machine can run, and why not the rest")
     doctor.set_defaults(run=_doctor)
     return parser
+
+
+def _add_lengths(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--seq-len", type=int, help="query rows (default: what the mask was made for, or 32768)")
+    command.add_argument("--kv-len", type=int, help="keys (default: as many as there are positions)")
+    command.add_argument("--q-start", type=int, help="position of the first query row, for decoding (default: 0)")
 
 
 def _demo(options: argparse.Namespace) -> int:
@@ -130,9 +141,9 @@ def _compile(options: argparse.Namespace) -> int:
         raise ValueError("give a mask, or --times for all masks of the paper suite")
     import cmask_lab as cm
 
-    subject = find_mask(options.mask, options.seq_len)
-    tile = tuple(options.tile) if options.tile else None
-    compiled = cm.compile(subject.mask, options.seq_len, options.kv_len, tile=tile, order=options.order)
+    named = find_mask(options.mask, _tokens(options))
+    subject, tile = named.subject, tuple(options.tile) if options.tile else None
+    compiled = cm.compile(subject.mask, **named.lengths(options), tile=tile, order=options.order)
     stats = compiled.stats
     if options.json:
         described = {"mask": subject.mask.spec(), "q_len": compiled.q_len, "kv_len": compiled.kv_len}
@@ -140,7 +151,7 @@ def _compile(options: argparse.Namespace) -> int:
         return 0
     print(f"{subject.title}, {compiled.q_len:,} × {compiled.kv_len:,}")
     rows: list[tuple[str, Any]] = [
-        ("density", f"{stats.density:.4f}"),
+        ("density", f"{stats.density:.4g}"),
         ("visible pairs", f"{stats.visible_pairs:,}"),
         ("tile", f"{compiled.tile[0]} × {compiled.tile[1]}"),
         ("full tiles", f"{stats.full_tiles:,}"),
@@ -188,11 +199,12 @@ def _bench(options: argparse.Namespace) -> int:
 
 def _compile_times(options: argparse.Namespace) -> int:
     from cmask_lab.bench import compilation
+    from cmask_lab.bench.subjects import USUAL_LENGTH
 
     if options.mask:
         raise ValueError(f"give a mask or --times, not both (got {options.mask!r}); --times measures the paper suite")
     print(compilation.HEADER)
-    for times in compilation.compile_times(options.seq_len):
+    for times in compilation.compile_times(options.seq_len or USUAL_LENGTH):
         print(times.row(), flush=True)
     return 0
 
@@ -203,11 +215,12 @@ def _reports(options: argparse.Namespace) -> Iterable[Report]:
     if options.suite:
         if options.mask:
             raise ValueError(f"give a mask or --suite, not both (got {options.mask!r} and {options.suite!r})")
+        from cmask_lab.bench.subjects import USUAL_LENGTH
         from cmask_lab.bench.suite import stream_suite
 
         return stream_suite(
             options.suite,
-            options.seq_len,
+            options.seq_len or (USUAL_LENGTH,),
             seconds=options.seconds or 450.0,
             head_dim=options.head_dim,
             only=options.only,
@@ -215,21 +228,20 @@ def _reports(options: argparse.Namespace) -> Iterable[Report]:
         )
     if not options.mask:
         raise ValueError("give a mask, or --suite paper")
-    if len(options.seq_len) > 1:
+    if options.seq_len and len(options.seq_len) > 1:
         raise ValueError("several lengths go with --suite; give one --seq-len for one mask")
     from cmask_lab.bench.run import stream
 
-    seq_len = options.seq_len[0]
-    subject = find_mask(options.mask, seq_len)
-    head_dim = options.head_dim or 128
-    return stream(subject, seq_len=seq_len, head_dim=head_dim, seconds=options.seconds or 120.0, **shared)
+    subject = find_mask(options.mask, options.seq_len[0] if options.seq_len else None).subject
+    return stream(subject, head_dim=options.head_dim or 128, seconds=options.seconds or 120.0, **shared)
 
 
 def _export(options: argparse.Namespace) -> int:
     import cmask_lab as cm
 
     _check_output("--output", options.output)
-    source = cm.export(find_mask(options.mask, options.seq_len).mask, options.target, q_len=options.seq_len)
+    named = find_mask(options.mask, _tokens(options))
+    source = cm.export(named.subject.mask, options.target, **named.lengths(options))
     if options.output:
         options.output.write_text(source, encoding="utf-8")
         print(f"Wrote {options.output}")
@@ -245,37 +257,73 @@ def _doctor(options: argparse.Namespace) -> int:
     return 0
 
 
-def find_mask(name: str, seq_len: int) -> Subject:
-    """The mask that a command line names, for so many tokens.
+@dataclass(frozen=True)
+class Named:
+    """A mask that a command line names, and the part of its plane that is meant if no length is given."""
 
-    >>> find_mask("hstu", 1024).title
+    subject: Subject
+    q_len: int
+    kv_len: int | None = None
+    q_start: int = 0
+
+    def lengths(self, options: argparse.Namespace) -> dict[str, Any]:
+        """``q_len``, ``kv_len`` and ``q_start``: as given; what is not given follows from what is."""
+        q_start = self.q_start if options.q_start is None else options.q_start
+        if options.seq_len is not None:
+            return {"q_len": options.seq_len, "kv_len": options.kv_len, "q_start": q_start}
+        moved = q_start - self.q_start
+        kv_len = self.kv_len if options.kv_len is None else options.kv_len
+        return {"q_len": max(self.q_len - moved, 0), "kv_len": kv_len, "q_start": q_start}
+
+
+def find_mask(name: str, seq_len: int | None = None) -> Named:
+    """The mask of that name or in that file, for ``seq_len`` tokens or as many as it was made for.
+
+    >>> find_mask("hstu", 1024).subject.title
     'HSTU'
     """
     import cmask_lab as cm
     from cmask_lab.bench import subjects
+    from cmask_lab.masks.lengths import own_lengths
 
     if name.endswith(".json"):
-        return subjects.plain(_mask_in(Path(name)), seq_len)
-    if name in subjects.PAPER:
-        return subjects.subject(name, seq_len)
-    if name in cm.gallery.names():
-        return subjects.plain(cm.gallery.get(name), seq_len)
-    raise ValueError(
-        f"mask {name!r}: no file that ends in .json, not in the paper suite ({', '.join(subjects.PAPER)}) and not in "
-        f"the gallery ({', '.join(cm.gallery.names())})"
-    )
+        mask, design = _mask_in(Path(name))
+        if design is not None:
+            return Named(subjects.plain(mask, seq_len or design.q_len), design.q_len, design.kv_len, design.q_start)
+    elif name in subjects.PAPER:
+        return Named(subjects.subject(name, seq_len or subjects.USUAL_LENGTH), seq_len or subjects.USUAL_LENGTH)
+    elif name in cm.gallery.names():
+        mask = cm.gallery.get(name)
+    else:
+        raise ValueError(_unknown(name, [*subjects.PAPER, *cm.gallery.names()]))
+    queries, keys = own_lengths(mask) or (subjects.USUAL_LENGTH, None)
+    return Named(subjects.plain(mask, seq_len), queries, keys)
 
 
-def _mask_in(path: Path) -> Mask:
-    """The mask of a file: a spec, or a design that the Studio saved."""
+def _unknown(name: str, known: list[str]) -> str:
+    near = get_close_matches(name, known, 3, 0.5)
+    if near:
+        hint = f"did you mean {' or '.join(map(repr, near))}?"
+    elif "." in name or "/" in name:
+        hint = "of files, those whose name ends in .json are read: a spec, or a design that the Studio saved"
+    else:
+        hint = f"there are {', '.join(dict.fromkeys(known))}, and files that end in .json"
+    return f"mask {name!r}: unknown; {hint}"
+
+
+def _mask_in(path: Path) -> tuple[Mask, Design | None]:
+    """The mask of a file that holds a spec; or of one that the Studio saved, with the design."""
     import cmask_lab as cm
 
     if not path.exists():
         raise FileNotFoundError(f"{path}: no such file; cmask export NAME json -o {path.name} writes a mask's spec")
     kept = json_text.read(path)
-    spec = kept.get("spec", kept) if isinstance(kept, dict) and "cmask_studio" in kept else kept
     try:
-        return cm.from_spec(spec)
+        if isinstance(kept, dict) and "cmask_studio" in kept:
+            from cmask_lab.widgets.design import Design
+
+            return cm.from_spec(kept.get("spec", kept)), Design.read(kept.get("design"))
+        return cm.from_spec(kept), None
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
 
@@ -327,6 +375,13 @@ def _print_comparison(report: Report, other: Report, name: str) -> None:
 
 def _case_complete(report: Report) -> bool:
     return not report.cases[-1].loops or all(loop.stopped for loop in report.cases[-1].loops)
+
+
+def _tokens(options: argparse.Namespace) -> int | None:
+    """Positions of the plane that the lengths given describe; None if there are none."""
+    if options.kv_len is not None or options.seq_len is None:
+        return options.kv_len
+    return options.seq_len + (options.q_start or 0)
 
 
 def _names(text: str) -> tuple[str, ...]:

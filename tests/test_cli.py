@@ -54,6 +54,57 @@ def test_a_mask_can_be_a_file_a_suite_name_or_a_gallery_name(
         assert "density" in capsys.readouterr().out
 
 
+def test_a_mask_that_was_made_for_some_length_is_taken_at_that_length(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "mask.json"
+    path.write_text(json.dumps((cm.documents([700, 337, 500]) & cm.causal()).spec()))
+    assert cli.main(["compile", str(path), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["q_len"] == 1537
+    assert cli.main(["export", str(path), "flex"]) == 0
+    assert "Q_LEN, KV_LEN = 1537, 1537" in capsys.readouterr().out
+    assert cli.main(["bench", str(path), "--baselines", "", "--direction", "forward", *QUICK]) == 0
+    assert "S=1,537" in capsys.readouterr().out
+    assert cli.main(["compile", "causal", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["q_len"] == 32768
+
+
+def test_a_part_of_the_plane(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["--seq-len", "4", "--kv-len", "104", "--q-start", "100"]
+    assert cli.main(["compile", "causal", *arguments, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["q_len"], found["kv_len"], found["visible_pairs"]) == (4, 104, 101 + 102 + 103 + 104)
+    path = tmp_path / "mask.py"
+    assert cli.main(["export", "causal", "dense", *arguments, "-o", str(path)]) == 0
+    scope: dict = {}
+    exec(path.read_text(), scope)
+    assert scope["make_mask"]().sum() == found["visible_pairs"]
+
+
+def test_a_reader_that_has_seen_enough_is_no_error(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "cmask_lab", "export", "clear-r8", "flex", "--seq-len", "16384"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.read(10)
+        process.stdout.close()
+        assert process.stderr.read() == b""
+    assert process.returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("causel", "did you mean 'causal'"),
+        ("mine.py", "those whose name ends in .json are read"),
+        ("?", "there are causal, hstu, reward"),
+    ],
+)
+def test_a_name_that_nobody_has(capsys: pytest.CaptureFixture[str], name: str, said: str) -> None:
+    assert cli.main(["compile", name]) == 2
+    assert said in capsys.readouterr().err
+
+
 def test_a_design_that_the_studio_saved_is_a_mask_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     studio = cm.Studio(cm.window(3), 256, autosave=None)
     path = studio.save(tmp_path / "design.json")
@@ -126,7 +177,8 @@ def test_export_names_a_folder_that_is_missing(tmp_path: Path, capsys: pytest.Ca
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["compile", "casual"], "mask 'casual': no file that ends in .json, not in the paper suite"),
+        (["compile", "casual"], "mask 'casual': unknown; did you mean 'causal'"),
+        (["compile", "hstu", "--seq-len", "100"], "100 is too short for the suite's 'hstu'; give at least 512"),
         (["bench"], "give a mask, or --suite paper"),
         (["bench", "causal", "--suite", "paper"], "not both"),
         (["bench", "causal", "--seq-len", "512,1024"], "several lengths go with --suite"),

@@ -22,6 +22,7 @@ from ipywidgets import VBox, Widget
 from cmask_lab import json_text
 from cmask_lab.compiler.compile import CompiledMask, compile
 from cmask_lab.masks import Mask, causal, from_spec
+from cmask_lab.masks.mask import checked_mask
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -228,8 +229,7 @@ def _first_design(
     mask: Mask | None, seq_len: int | None, kv_len: int | None, q_start: int, tile: tuple[int, int]
 ) -> Design:
     mask = causal() if mask is None else mask
-    if not isinstance(mask, Mask):
-        raise TypeError(f"Studio: mask is {type(mask).__name__}; give a cmask_lab mask, such as cm.causal()")
+    checked_mask(mask, "Studio: mask")
     queries, keys = mask.extent
     q_len = seq_len or (max(queries or 0, keys or 0) - q_start if queries or keys else SEQ_LEN)
     return Design.of(mask, q_len, kv_len, q_start=q_start, tile=tuple(tile))

@@ -20,7 +20,7 @@ from cmask_lab.bench.progress import finished
 from cmask_lab.bench.report import ITEMSIZE, Report
 from cmask_lab.bench.subjects import Subject, plain
 from cmask_lab.bench.timing import RULES, Rules
-from cmask_lab.masks.mask import Mask
+from cmask_lab.masks.mask import Mask, checked_mask
 
 
 def benchmark(
@@ -30,7 +30,7 @@ def benchmark(
     heads: int = 16,
     kv_heads: int | None = None,
     head_dim: int = 128,
-    seq_len: int = 32768,
+    seq_len: int | None = None,
     dtype: str = "bfloat16",
     direction: str = "forward",
     baselines: Sequence[str] | None = None,
@@ -43,6 +43,7 @@ def benchmark(
 
     Args:
         mask: any mask, for ``seq_len`` queries and keys.
+        seq_len: 32,768, or what the mask was made for (:func:`cmask_lab.masks.lengths.own_lengths`), if not given.
         kv_heads: as many as ``heads`` if not given.
         dtype: "bfloat16", "float16" or "float32".
         direction: "forward", "backward" or "both". Forward alone is timed without what training would keep.
@@ -85,7 +86,7 @@ def stream(
     heads: int = 16,
     kv_heads: int | None = None,
     head_dim: int = 128,
-    seq_len: int = 32768,
+    seq_len: int | None = None,
     dtype: str = "bfloat16",
     direction: str = "forward",
     baselines: Sequence[str] | None = None,
@@ -95,7 +96,7 @@ def stream(
     rules: Rules | None = None,
 ) -> Iterator[Report]:
     """The same as :func:`benchmark`, yielding the report again and again as it fills; the last one has ``done``."""
-    subject = mask if isinstance(mask, Subject) else plain(mask, seq_len)
+    subject = mask if isinstance(mask, Subject) else plain(checked_mask(mask, "benchmark: mask"), seq_len)
     chosen = usable_device(device)
     directions = _directions(direction)
     names = _names(ours, roster.baselines_for(chosen.type) if baselines is None else baselines)

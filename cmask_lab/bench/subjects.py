@@ -13,7 +13,9 @@ from math import isqrt
 from typing import TYPE_CHECKING
 
 import cmask_lab as cm
+from cmask_lab.masks.lengths import own_lengths
 from cmask_lab.masks.regions import Causal, Full, SlidingWindow
+from cmask_lab.short_text import shortened
 
 if TYPE_CHECKING:
     import numpy as np
@@ -21,6 +23,12 @@ if TYPE_CHECKING:
 
     from cmask_lab.bench.predicates import MaskMod
     from cmask_lab.masks.mask import Mask
+
+USUAL_LENGTH = 32768
+"""Tokens of a benchmark that nobody gave a length for."""
+
+TITLE_LIMIT = 60
+"""Characters of a mask's code in place of a title."""
 
 SHORTEST = 512
 """Tokens below which the suite's masks lose their shape."""
@@ -172,6 +180,9 @@ PAPER: dict[str, Callable[[int], Subject]] = {
 }
 """The suite, in the order in which it is run: the paper's four masks first, in case time runs out."""
 
+ANY_LENGTH = ("causal", "causal-d64", "full")
+"""Those of the suite that have no parts that shrink with the length."""
+
 FOUR = ("causal", "hstu", "reward", "clear-r16")
 """The paper's four masks."""
 
@@ -193,13 +204,16 @@ def subject(name: str, seq_len: int) -> Subject:
     """One mask of the paper suite at a length."""
     if name not in PAPER:
         raise ValueError(f"mask: {name!r} is not one of {', '.join(map(repr, PAPER))}")
-    if seq_len < SHORTEST:
-        raise ValueError(f"seq_len: {seq_len} is too short for the suite's masks; give at least {SHORTEST}")
+    if seq_len < SHORTEST and name not in ANY_LENGTH:
+        raise ValueError(f"seq_len: {seq_len} is too short for the suite's {name!r}; give at least {SHORTEST}")
     return PAPER[name](seq_len)
 
 
-def plain(mask: Mask, seq_len: int) -> Subject:
+def plain(mask: Mask, seq_len: int | None = None) -> Subject:
     """A mask from anywhere; what kernels without free masks can do with it is read off its description.
+
+    It is measured at the length that it was made for, or at 32,768 tokens if it was made for none and ``seq_len`` is
+    not given.
 
     >>> plain(cm.window(63), 1024).native
     ('window', 63)
@@ -207,8 +221,10 @@ def plain(mask: Mask, seq_len: int) -> Subject:
     native: str | tuple[str, int] | None = mask.type if isinstance(mask, Causal | Full) else None
     if isinstance(mask, SlidingWindow) and mask.right == 0 and mask.left is not None:
         native = ("window", mask.left)
-    name = mask.name or mask.type
-    return Subject(name, name, mask, seq_len, None, native)
+    if seq_len is None:
+        seq_len = max(own_lengths(mask) or (USUAL_LENGTH,))
+    name, title = mask.name or mask.type, mask.name or shortened(repr(mask), TITLE_LIMIT)
+    return Subject(name, title, mask, seq_len, None, native)
 
 
 def _shared(name: str, title: str, seq_len: int, groups: list[list[int]]) -> Subject:

@@ -14,7 +14,7 @@ from cmask_lab.compiler.rules import grids, lengths, rows, windows, work
 from cmask_lab.compiler.rules.problem import Options, Problem
 from cmask_lab.compiler.tiles import tile_table
 from cmask_lab.masks.arguments import integer
-from cmask_lab.masks.mask import Mask
+from cmask_lab.masks.mask import Mask, checked_mask
 from cmask_lab.masks.window_counts import NATTEN, WINDOW_COUNTS
 
 RULES = (
@@ -70,8 +70,7 @@ def check(
     error window: cm.window(1024, 0) shows 1025 keys; huggingface with 1024 shows 1024 (...). Remedy: use
     cm.window(1023, 0).
     """
-    if not isinstance(mask, Mask):
-        raise TypeError(f"check: mask is {type(mask).__name__}; give a cmask_lab mask, such as cm.causal()")
+    checked_mask(mask, "check: mask")
     known = (*WINDOW_COUNTS, NATTEN)
     if library is not None and library not in known:
         raise ValueError(f"check: library is {library!r}; it must be one of {', '.join(map(repr, known))}")

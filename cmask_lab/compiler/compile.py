@@ -21,7 +21,7 @@ from cmask_lab.compiler.intervals import Int32s, IntervalTable
 from cmask_lab.compiler.order import choose_order
 from cmask_lab.compiler.tiles import TileMap, tile_table
 from cmask_lab.masks.combinators import PerBatch, PerHead
-from cmask_lab.masks.mask import Mask
+from cmask_lab.masks.mask import Mask, checked_mask
 from cmask_lab.masks.numbered import Numbered
 
 if TYPE_CHECKING:
@@ -221,8 +221,7 @@ def compile(
     (536887296, 32640, 256)
     """
     began = time.perf_counter()
-    if not isinstance(mask, Mask):
-        raise TypeError(f"compile: mask is {type(mask).__name__}; give a cmask_lab mask, such as cm.causal()")
+    checked_mask(mask, "compile: mask")
     q_len, q_start = _length("q_len", q_len), _length("q_start", q_start)
     keys = None if kv_len is None else _length("kv_len", kv_len)
     checked_tile = _tile(tile)

@@ -11,7 +11,7 @@ from importlib import import_module
 from typing import Any, NamedTuple
 
 from cmask_lab.interop.plane import Plane
-from cmask_lab.masks.mask import Mask
+from cmask_lab.masks.mask import Mask, checked_mask
 
 
 class Target(NamedTuple):
@@ -86,9 +86,7 @@ def export(
     [[1, 0, 0, 0], [1, 1, 0, 0], [1, 1, 1, 0], [0, 1, 1, 1]]
     """
     chosen = _target(target)
-    if not isinstance(mask, Mask):
-        raise TypeError(f"export: the mask is {type(mask).__name__}; give a cmask_lab mask, such as cm.causal()")
-    subject: Any = mask
+    subject: Any = checked_mask(mask, "export: the mask")
     if chosen.lengths:
         subject = Plane.of(mask, q_len, kv_len, q_start, where="export")
     if chosen.obstacle and (reason := chosen.load(chosen.obstacle)(subject)):

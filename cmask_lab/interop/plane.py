@@ -13,8 +13,8 @@ from cmask_lab.compiler.intervals import Int32s, Int64s, IntervalTable
 from cmask_lab.compiler.tiles import TileMap, tile_table
 from cmask_lab.masks import per_batch, per_head
 from cmask_lab.masks.arguments import integer
-from cmask_lab.masks.combinators import And, Minus, Not, Or, PerBatch, PerHead
-from cmask_lab.masks.mask import OPEN, Mask
+from cmask_lab.masks.lengths import own_lengths
+from cmask_lab.masks.mask import Mask, checked_mask
 from cmask_lab.short_text import shortened
 
 TITLE_LIMIT = 60
@@ -45,16 +45,15 @@ class Plane:
             TypeError: no mask, or lengths that are no integers.
             ValueError: lengths that are needed and can't be told, or that the mask does not fit.
         """
-        if not isinstance(mask, Mask):
-            raise TypeError(f"{where}: the mask is {type(mask).__name__}; give a cmask_lab mask, such as cm.causal()")
+        checked_mask(mask, f"{where}: the mask")
         if q_len is None:
-            if not _has_lengths(mask):
+            own = own_lengths(mask)
+            if own is None:
                 text = shortened(repr(mask), TITLE_LIMIT)
                 raise ValueError(f"{where}: {text} has no length of its own; pass q_len, and kv_len if it differs")
-            made_q, made_k = (made or 0 for made in mask.extent)
-            q_len = max(made_q - q_start, 0)
+            q_len = max(own[0] - q_start, 0)
             if kv_len is None:
-                kv_len = max(made_k, q_start + q_len)
+                kv_len = max(own[1], q_start + q_len)
         q_len, q_start = integer(q_len, f"{where}: q_len"), integer(q_start, f"{where}: q_start")
         masks, index = distinct_masks(mask)
         windows = [each._window(q_len, kv_len, q_start) for each in masks]
@@ -134,22 +133,6 @@ def _ragged_demoted(tiles: TileMap, first_row: int) -> tuple[Int64s, ...]:
         partial_row[in_order] + first_row,
         partial_tile[in_order],
     )
-
-
-def _has_lengths(mask: Mask) -> bool:
-    """Whether a mask was made for one sequence length: it, or an operand of it that reaches as far, ends there.
-
-    A prefix or a global token says how long a sequence must be at least, not how long it is.
-    """
-    whole = mask.extent
-    waiting = [mask]
-    while waiting:
-        each = waiting.pop()
-        if each._support.q1 < OPEN and each._support.k1 < OPEN and each.extent == whole:
-            return True
-        if isinstance(each, And | Or | Minus | Not | PerBatch | PerHead):
-            waiting += each.children
-    return False
 
 
 def block_sides(block_size: tuple[int, int] | int) -> tuple[int, int]:

@@ -22,6 +22,7 @@ import numpy as np
 from cmask_lab.compiler.intervals import Bools, Int64s, IntervalTable
 from cmask_lab.masks.arguments import integer
 from cmask_lab.masks.numbered import Numbered
+from cmask_lab.short_text import shortened
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
@@ -234,15 +235,20 @@ class Mask(Numbered):
         made_q, made_k = self.extent
         if made_k is not None and made_k > keys:
             raise ValueError(
-                f"{self.type}: the mask was made for {made_k} keys and does not fit kv_len {keys}; "
-                f"pass kv_len={made_k} or more, or build it for {keys} keys"
+                f"{self._short_code}: the mask was made for {made_k} keys and does not fit kv_len {keys}; "
+                f"give it {made_k} keys or more, or build it for {keys}"
             )
         if kv_len is None and q_start == 0 and made_q is not None and made_q > q_len:
             raise ValueError(
-                f"{self.type}: the mask was made for {made_q} queries and does not fit q_len {q_len}; "
-                f"pass q_len={made_q} or more, or kv_len too if these rows are meant to be a part of it"
+                f"{self._short_code}: the mask was made for {made_q} queries and does not fit q_len {q_len}; "
+                f"give it {made_q} queries or more, or pass kv_len too if these rows are meant to be a part of it"
             )
         return Window(q_start, q_len, keys)
+
+    @property
+    def _short_code(self) -> str:
+        """The mask in an error message: its name, or the beginning of its ``repr``."""
+        return self.name or shortened(repr(self), 60)
 
     # Spec, repr, equality --------------------------------------------------------------------------------------------
 
@@ -348,17 +354,27 @@ class Mask(Numbered):
     def __and__(self, other: Mask) -> Mask:
         from cmask_lab.masks.combinators import And
 
-        return And.of(self, other) if isinstance(other, Mask) else NotImplemented
+        return And.of(self, checked_mask(other, "&: an operand"))
 
     def __or__(self, other: Mask) -> Mask:
         from cmask_lab.masks.combinators import Or
 
-        return Or.of(self, other) if isinstance(other, Mask) else NotImplemented
+        return Or.of(self, checked_mask(other, "|: an operand"))
 
     def __sub__(self, other: Mask) -> Mask:
         from cmask_lab.masks.combinators import Minus
 
-        return Minus((self, other)) if isinstance(other, Mask) else NotImplemented
+        return Minus((self, checked_mask(other, "-: an operand")))
+
+    # What stands on the left of these is no mask, or its own operator would have been asked.
+    def __rand__(self, other: object) -> Mask:
+        return checked_mask(other, "&: an operand")
+
+    def __ror__(self, other: object) -> Mask:
+        return checked_mask(other, "|: an operand")
+
+    def __rsub__(self, other: object) -> Mask:
+        return checked_mask(other, "-: an operand")
 
     def __invert__(self) -> Mask:
         from cmask_lab.masks.combinators import Not
@@ -489,3 +505,33 @@ def _json(value: Any) -> Any:
 
 def _hashable(value: Any) -> Any:
     return (value.shape, value.tobytes()) if isinstance(value, np.ndarray) else value
+
+
+def checked_mask(value: object, what: str) -> Mask:
+    """The value if it is a mask.
+
+    Raises:
+        TypeError: it is none; the message says how to make one of it.
+
+    >>> checked_mask(np.eye(2, dtype=bool), "compile: mask")
+    Traceback (most recent call last):
+    TypeError: compile: mask is ndarray; turn it into a mask with cm.from_dense(array)
+    """
+    if isinstance(value, Mask):
+        return value
+    raise TypeError(f"{what} is {type(value).__name__}; {how_to_make_a_mask(value)}")
+
+
+def how_to_make_a_mask(value: object) -> str:
+    """What to do with something that is no mask.
+
+    >>> how_to_make_a_mask(lambda b, h, q, k: q >= k)
+    'turn the mask_mod into a mask with cm.from_mask_mod(function, q_len)'
+    """
+    if hasattr(value, "kv_num_blocks"):
+        return "turn the BlockMask into a mask with cm.from_block_mask(block_mask)"
+    if hasattr(value, "shape"):
+        return "turn it into a mask with cm.from_dense(array)"
+    if callable(value) and not isinstance(value, type):
+        return "turn the mask_mod into a mask with cm.from_mask_mod(function, q_len)"
+    return "give a cmask_lab mask, such as cm.causal()"

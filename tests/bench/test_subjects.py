@@ -143,4 +143,5 @@ def test_unknown_names_and_short_sequences_are_errors() -> None:
     with pytest.raises(ValueError, match="'casual' is not one of"):
         subjects.subject("casual", 1024)
     with pytest.raises(ValueError, match="at least 512"):
-        subjects.subject("causal", 100)
+        subjects.subject("hstu", 100)
+    assert subjects.subject("causal", 100).seq_len == 100

@@ -58,7 +58,7 @@ def test_a_mask_made_for_a_longer_sequence() -> None:
     assert [finding.rule for finding in findings] == ["lengths"]
     assert findings[0].severity == "error"
     assert "made for 2048 keys and does not fit kv_len 1024" in findings[0].message
-    assert "kv_len=2048" in findings[0].remedy
+    assert "give it 2048 keys or more" in findings[0].remedy
 
 
 def test_a_mask_made_for_a_shorter_sequence() -> None:
