@@ -17,7 +17,7 @@ from cmask_lab.masks.combinators import And, Minus, Not, Or
 from cmask_lab.masks.grids import GridMask
 from cmask_lab.masks.mask import Mask
 from cmask_lab.masks.placement import At, Transposed
-from cmask_lab.masks.tables import DocumentIds
+from cmask_lab.masks.tables import DocumentIds, Tree
 
 SAMPLED_TILES = 24
 """Query tiles that are counted to estimate the cost of an order."""
@@ -57,22 +57,28 @@ def choose_order(
 
 
 def candidate_orders(mask: Mask, length: int, patch_tokens: int) -> Iterator[tuple[str, Int32s]]:
-    """Orders worth trying for a mask: its token grids in patches of ``patch_tokens``, its documents gathered by id.
+    """Orders worth trying for a mask: its token grids in patches of ``patch_tokens``, its documents gathered by id, its
+    trees depth first.
 
     >>> import cmask_lab as cm
     >>> names = [name for name, order in candidate_orders(cm.grid(16, 32).disk(3), 512, 16)]
     >>> names
     ['16×1 patches', '8×2 patches', '4×4 patches', '2×8 patches', '1×16 patches']
     """
-    for first, shape in sorted(set(_grids(mask, 0))):
+    parts = list(_placed(mask))
+    for first, shape in sorted({(first, part.shape) for first, part in parts if isinstance(part, GridMask)}):
         if first + int(np.prod(shape)) > length:
             continue
         for patch in _patch_shapes(patch_tokens, shape):
             name = "×".join(str(side) for side in patch)
             yield f"{name} patches", _patches(first, shape, patch, length)
-    for ids in _document_ids(mask):
-        if len(ids) == length:
-            yield "documents by id", np.argsort(ids, kind="stable").astype(np.int32)
+    for first, part in parts:
+        if isinstance(part, DocumentIds) and first == 0 and len(part.ids) == length:
+            yield "documents by id", np.argsort(part.ids, kind="stable").astype(np.int32)
+        if isinstance(part, Tree) and first + len(part.parents) <= length:
+            order = np.arange(length, dtype=np.int32)
+            order[first : first + len(part.parents)] = first + _depth_first(part.parents)
+            yield "a tree, depth first", order
 
 
 def _sampled_cost(table: IntervalTable, order: np.ndarray, tile: tuple[int, int]) -> float:
@@ -93,24 +99,34 @@ def _sampled_cost(table: IntervalTable, order: np.ndarray, tile: tuple[int, int]
     return cost
 
 
-def _grids(mask: Mask, first: int) -> Iterator[tuple[int, tuple[int, ...]]]:
-    """Where token grids stand whose queries and keys are the same tokens: (first position, shape)."""
-    if isinstance(mask, GridMask):
-        yield first, mask.shape
-    elif isinstance(mask, At):
+def _placed(mask: Mask, first: int = 0) -> Iterator[tuple[int, Mask]]:
+    """The regions whose queries and keys are the same tokens, each with the position of the first of them."""
+    if isinstance(mask, At):
         if mask.q[0] == mask.k[0]:
-            yield from _grids(mask.mask, first + mask.q[0])
+            yield from _placed(mask.mask, first + mask.q[0])
     elif isinstance(mask, SAME_PLANE):
         for child in mask.children:
-            yield from _grids(child, first)
+            yield from _placed(child, first)
+    else:
+        yield first, mask
 
 
-def _document_ids(mask: Mask) -> Iterator[np.ndarray]:
-    if isinstance(mask, DocumentIds):
-        yield mask.ids
-    elif isinstance(mask, SAME_PLANE):
-        for child in mask.children:
-            yield from _document_ids(child)
+def _depth_first(parents: np.ndarray) -> np.ndarray:
+    """The nodes of a tree, each one followed by all that hangs on it: what is on one path stands close together."""
+    by_parent = np.argsort(parents, kind="stable")
+    first_child = np.searchsorted(parents[by_parent], np.arange(-1, len(parents) + 1)).tolist()
+    last_first = by_parent[::-1].tolist()
+
+    def children(node: int) -> list[int]:
+        """The last one first, as a stack takes them."""
+        return last_first[len(last_first) - first_child[node + 2] : len(last_first) - first_child[node + 1]]
+
+    waiting, order = children(-1), []
+    while waiting:
+        node = waiting.pop()
+        order.append(node)
+        waiting += children(node)
+    return np.array(order, np.int32)
 
 
 def _patch_shapes(tokens: int, shape: tuple[int, ...]) -> Iterator[tuple[int, ...]]:

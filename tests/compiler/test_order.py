@@ -44,6 +44,27 @@ def test_interleaved_documents_are_gathered():
     assert compiled.stats.partial_tiles == 0
 
 
+def test_a_tree_is_walked_depth_first():
+    parents = [-1, 0, 0, 1, 2, 1, 4, 0]
+    (found,) = candidate_orders(cm.tree(parents).at(q=(2, 10), k=(2, 10)), 12, 128)
+    assert found[0] == "a tree, depth first"
+    assert found[1].tolist() == [0, 1, *(2 + node for node in [0, 1, 3, 5, 2, 4, 6, 7]), 10, 11]
+
+
+def test_a_parent_may_come_after_its_children():
+    (found,) = candidate_orders(cm.tree([3, 3, 1, 4, -1, -1]), 6, 128)
+    assert found[1].tolist() == [4, 3, 0, 1, 2, 5]
+
+
+def test_a_tree_that_grew_in_random_order_has_fewer_tiles_depth_first():
+    generator = np.random.default_rng(0)
+    parents = [-1, *(int(generator.integers(0, node)) for node in range(1, 4096))]
+    natural, auto = (cm.compile(cm.tree(parents), 4096, tile=128, order=order) for order in ("natural", "auto"))
+    assert auto.order == "a tree, depth first"
+    assert auto.stats.visited_pairs < natural.stats.visited_pairs / 4
+    assert auto.stats.visible_pairs == natural.stats.visible_pairs
+
+
 def test_a_permutation_may_be_given():
     order = np.arange(100)[::-1]
     compiled = cm.compile(cm.causal(), 100, tile=32, order=order)
