@@ -21,6 +21,7 @@ from cmask_lab.masks.mask import Mask, how_to_make_a_mask
 FLOAT32 = torch.finfo(torch.float32)
 """Kernels compute in float32: a factor beyond its range would be infinite or 0 there."""
 
+CAST_BY_AUTOCAST = (torch.float16, torch.bfloat16, torch.float32)
 DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
@@ -46,7 +47,8 @@ def attention(
     log-sum-exp is -inf, its gradients are 0.
 
     Args:
-        q: ``(B, H, Sq, D)``; float16, bfloat16, float32, or float64 (CPU and reference backends). Any strides.
+        q: ``(B, H, Sq, D)``; float16, bfloat16, float32, or float64 (CPU and reference backends). Any strides. Inside
+            ``torch.autocast`` q, k and v are cast to its dtype, as for ``scaled_dot_product_attention``.
         k: ``(B, Hkv, Skv, D)``; ``H`` is a multiple of ``Hkv``, query heads ``g·H/Hkv …`` share kv head ``g``.
         v: ``(B, Hkv, Skv, Dv)``.
         mask: a mask, compiled here for ``Sq`` and ``Skv`` and remembered, or a mask compiled for these lengths.
@@ -78,6 +80,7 @@ def attention(
     >>> out.shape, lse[0, 0].exp().round().tolist()
     (torch.Size([1, 2, 5, 16]), [1.0, 2.0, 3.0, 4.0, 5.0])
     """
+    q, k, v = _autocast(q, k, v)
     factors = _checked(q, k, v, backend, scale, activation, return_lse, softcap, sinks, normalizer)
     out, lse = torch.ops.cmask_lab.attention.default(
         q, k, v, sinks, _number(mask), backend, activation, *factors, _needs_grad(q, k, v, sinks), bool(deterministic)
@@ -111,11 +114,23 @@ def choose_backend(
     if unknown:
         raise TypeError(f"attention: {sorted(unknown)} are no arguments; there are {sorted(named)}")
     named |= options
+    q, k, v = _autocast(q, k, v)
     activation, sinks, deterministic = named["activation"], named["sinks"], bool(named.pop("deterministic"))
     scale, softcap, normalizer = _checked(q, k, v, backend, **named)
     compiled = held_masks.held(_number(mask)).compiled(q.shape[2], k.shape[2])
     checked = Options(scale, activation, softcap, sinks, normalizer, deterministic)
     return operator.choose_backend(q, k, v, compiled, checked, backend, _needs_grad(q, k, v, sinks))
+
+
+def _autocast(*tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """The tensors in the dtype that autocast asks for where they are; what is no float32, float16 or bfloat16 stays."""
+    if not all(isinstance(tensor, torch.Tensor) for tensor in tensors):
+        return tensors
+    kind = tensors[0].device.type
+    if not torch.amp.is_autocast_available(kind) or not torch.is_autocast_enabled(kind):
+        return tensors
+    dtype = torch.get_autocast_dtype(kind)
+    return tuple(tensor.to(dtype) if tensor.dtype in CAST_BY_AUTOCAST else tensor for tensor in tensors)
 
 
 def _needs_grad(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, sinks: torch.Tensor | None) -> bool:

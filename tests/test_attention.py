@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import gc
 import pickle
 import subprocess
@@ -328,6 +329,30 @@ K = zeros(2, 2, 60, 16)
 def test_bad_input(arguments, options, error, message):
     with pytest.raises(error, match=message):
         attention(*arguments, **options)
+
+
+@pytest.mark.parametrize("compiled", [False, True], ids=["eager", "compiled"])
+def test_autocast_casts_as_it_does_for_pytorchs_own_attention(compiled):
+    project = torch.nn.Linear(16, 16)
+    x, k, v = (torch.randn(1, 2, 10, 16, requires_grad=True) for _ in range(3))
+
+    def attend(attention):
+        return attention(project(x), k, v)
+
+    mask = cm.causal()
+
+    def ours(q, k, v):
+        return attention(q, k, v, mask)
+
+    call = torch.compile(attend, fullgraph=True) if compiled else attend
+    with torch.autocast("cpu", torch.bfloat16):
+        out = call(ours)
+        theirs = attend(functools.partial(torch.nn.functional.scaled_dot_product_attention, is_causal=True))
+    assert out.dtype == theirs.dtype == torch.bfloat16
+    torch.testing.assert_close(out, theirs, atol=2e-2, rtol=2e-2)
+    assert [g.dtype for g in torch.autograd.grad(out.float().sum(), (x, k, v))] == [torch.float32] * 3
+    with torch.autocast("cpu", torch.bfloat16):
+        assert attention(x.double(), k.double(), v.double(), mask).dtype == torch.float64
 
 
 @pytest.mark.parametrize("options", [{}, {"softcap": 2.0}, {"activation": "silu", "normalizer": 3.0}])
