@@ -77,7 +77,10 @@ def _gradients_on_device(grad_out, grad_lse, q, k, v, out, lse, sinks, compiled,
     with torch.set_grad_enabled(twice and choice.name == "reference"):
         *gradients, grad_sinks = backend_module.backward(grad_out, grad_lse, q, k, v, out, lse, on_device, options)
     if twice and choice.name != "reference":
-        *gradients, grad_sinks = _without_derivatives(choice.name, *gradients, grad_sinks)
+        made = [each for each in (*gradients, grad_sinks) if each is not None]
+        inputs = [each for each in (grad_out, q, k, v, sinks) if each is not None]
+        made = _WithoutDerivatives.apply(choice.name, len(made), *made, *inputs)
+        gradients, grad_sinks = list(made[:3]), made[3] if len(made) > 3 else None
     grad_q, grad_k, grad_v = in_natural_order(cast(list[torch.Tensor], gradients), on_device)
     if sinks is None:
         return grad_q, grad_k, grad_v, _no_statistics(q)
@@ -182,12 +185,19 @@ def _choice(backend: str, *problem: Any) -> Choice:
     return choice
 
 
-def _without_derivatives(backend: str, *gradients: torch.Tensor | None) -> tuple[torch.Tensor | None, ...]:
-    """The same gradients; an error where somebody takes a derivative of them, which would silently be 0."""
-    error = torch._C._functions.DelayedError(  # type: ignore[attr-defined]
-        f"attention: backend {backend!r} has no second derivatives; use backend='reference' (dense) for those", 1
-    )
-    return tuple(None if each is None else error(each.detach().requires_grad_()) for each in gradients)
+class _WithoutDerivatives(torch.autograd.Function):
+    """Gradients as they are, known to depend on ``inputs``: a derivative of them is an error and not silently 0."""
+
+    @staticmethod
+    def forward(ctx, backend, count, *gradients_and_inputs):
+        ctx.backend = backend
+        return tuple(each.view_as(each) for each in gradients_and_inputs[:count])
+
+    @staticmethod
+    def backward(ctx, *_):
+        raise RuntimeError(
+            f"attention: backend {ctx.backend!r} has no second derivatives; use backend='reference' (dense) for those"
+        )
 
 
 def _finite_sinks(sinks: torch.Tensor | None) -> torch.Tensor | None:

@@ -23,6 +23,7 @@ from cmask_lab.compiler.tiles import TileMap, tile_table
 from cmask_lab.masks.combinators import PerBatch, PerHead
 from cmask_lab.masks.mask import Mask, checked_mask
 from cmask_lab.masks.numbered import Numbered
+from cmask_lab.short_text import shortened
 
 if TYPE_CHECKING:
     import torch
@@ -63,9 +64,13 @@ class Stats:
     compile_ms: float
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class CompiledMask(Numbered):
     """A mask made ready for kernels: what :func:`compile` returns.
+
+    >>> import cmask_lab as cm
+    >>> cm.compile(cm.causal(), 256, tile=128)
+    <CompiledMask of cm.causal(): q_len=256, kv_len=256, 1 full and 2 partial tiles of 128×128>
 
     Attributes:
         mask: the mask as given.
@@ -96,6 +101,19 @@ class CompiledMask(Numbered):
     device: str | None = None
     _on_device: dict[str, CompiledMask] = field(default_factory=dict, repr=False)
     _host: CompiledMask | None = field(default=None, repr=False)
+
+    def __repr__(self) -> str:
+        """The mask, the lengths and what they cost, in a line: the arrays are for kernels."""
+        place = f", q_start={self.q_start}" if self.q_start else ""
+        order = f", order {self.order!r}" if self.token_order is not None else ""
+        where = f", on {self.device}" if self.device else ""
+        full, partial = (
+            sum(getattr(each, name) for each in self.tile_maps) for name in ("full_tiles", "partial_tiles")
+        )
+        return (
+            f"<CompiledMask of {shortened(repr(self.mask), 80)}: q_len={self.q_len}, kv_len={self.kv_len}{place}, "
+            f"{full} full and {partial} partial tiles of {self.tile[0]}×{self.tile[1]}{order}{where}>"
+        )
 
     def __getstate__(self) -> dict[str, Any]:
         """What a copy or another process gets: the fields, nothing remembered; its devices may not exist there."""

@@ -86,17 +86,17 @@ def export(
     [[1, 0, 0, 0], [1, 1, 0, 0], [1, 1, 1, 0], [0, 1, 1, 1]]
     """
     chosen = _target(target)
+    write = chosen.load(chosen.function)
+    known = write.__kwdefaults__ or {}
+    for option in options:
+        if option not in known:
+            names = ", ".join(("q_len", "kv_len", "q_start", *known))
+            raise TypeError(f"export: {target} has no option {option!r}; there are {names}")
     subject: Any = checked_mask(mask, "export: the mask")
     if chosen.lengths:
         subject = Plane.of(mask, q_len, kv_len, q_start, where="export")
     if chosen.obstacle and (reason := chosen.load(chosen.obstacle)(subject)):
         raise ValueError(f"export: {target} can't express this mask: {reason}")
-    write = chosen.load(chosen.function)
-    known = write.__kwdefaults__ or {}
-    for option in options:
-        if option not in known:
-            names = f"its options are {', '.join(known)}" if known else "it has none"
-            raise TypeError(f"export: {target} has no option {option!r}; {names}")
     return write(subject, **options)
 
 

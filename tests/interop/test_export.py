@@ -56,9 +56,11 @@ def test_refusals():
         export(cm.causal(), ["json"])
     with pytest.raises(ValueError, match="the mask was made for 8 keys and does not fit kv_len 4"):
         export(cm.documents([8]), "dense", q_len=4)
-    with pytest.raises(TypeError, match="json has no option 'chip'; it has none"):
+    with pytest.raises(TypeError, match="json has no option 'chip'; there are q_len, kv_len, q_start"):
         export(cm.causal(), "json", chip="hopper")
-    with pytest.raises(TypeError, match="flex has no option 'tile'; its options are chip, backend, block_size"):
+    with pytest.raises(
+        TypeError, match="flex has no option 'tile'; there are q_len, kv_len, q_start, chip, backend, block_size"
+    ):
         export(cm.causal(), "flex", q_len=8, tile=1)
     with pytest.raises(TypeError, match="the mask is str"):
         export("causal", "json")
