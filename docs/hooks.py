@@ -59,7 +59,10 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Put the figure in the place of each ``<!-- figure: NAME -->``."""
+    """Put the figure in the place of each ``<!-- figure: NAME -->``; what pages link to elsewhere in the repository has
+    a page of its own here."""
+    markdown = markdown.replace("](../notebooks/", "](notebooks/")
+    markdown = re.sub(r"\]\(\.\./kernels/(\w+)/NOTES\.md\)", r"](kernels-\1.md)", markdown)
     figures = beside("figures").FIGURES if "<!-- figure:" in markdown else {}
     return re.sub(r"<!-- figure: ([\w-]+) -->", lambda found: figures[found[1]]()._repr_html_(), markdown)
 

@@ -47,6 +47,14 @@ def test_languages_are_those_that_are_tested() -> None:
             assert block.language in {"python", "console", "text", "bibtex"}, f"{name_of(page)}:{block.line}"
 
 
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_links_lead_to_files_of_the_repository(page: Path) -> None:
+    """The site has a few pages more; links there are followed where it is built."""
+    links = re.findall(r"\]\(([^)#\s]+)", FENCE.sub("", page.read_text()))
+    inside = [link for link in links if not link.startswith(("http", "mailto")) and link != "gallery.md"]
+    assert [link for link in inside if not (page.parent / link).exists()] == []
+
+
 @pytest.mark.parametrize(
     "page", [page for page in PAGES if any(b.language == "python" for b in blocks(page))], ids=name_of
 )

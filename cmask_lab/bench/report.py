@@ -133,13 +133,13 @@ class Comparison:
 
     @property
     def verdict(self) -> str:
-        """ "faster", "slower" or "too close to call"; or, where the run was disturbed, "spoiled" and by what."""
-        return f"spoiled: {', '.join(self.spoiled)}" if self.spoiled else self.ratio.verdict
+        """ "faster", "slower", "too close to call", "too few rounds"; or, where the run was disturbed, "spoiled"."""
+        return "spoiled" if self.spoiled else self.ratio.verdict
 
     @property
     def doubt(self) -> str:
         """Why no mean may count it, in a word or two: "spoiled", "too few rounds" or ""."""
-        return "spoiled" if self.spoiled else statistics.UNKNOWN if self.ratio.verdict == statistics.UNKNOWN else ""
+        return self.verdict if self.verdict in ("spoiled", statistics.UNKNOWN) else ""
 
 
 @dataclass(frozen=True)
