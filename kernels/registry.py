@@ -61,7 +61,7 @@ class Problem:
 
 @dataclass(frozen=True)
 class Options:
-    """Numbers of a call, complete: nothing is left to a default.
+    """Numbers of a call as a backend gets them: what ``attention`` was not given has its value here.
 
     Attributes:
         scale: the factor on ``q @ k.T``.

@@ -148,7 +148,15 @@ def test_every_public_name_is_there() -> None:
 
     for name in cm.__all__:
         assert getattr(cm, name) is not None, name
-    assert set(cm.__all__) <= set(dir(cm))
+    assert dir(cm) == sorted(cm.__all__), "a reader who completes `cm.` sees the package's names and no others"
+
+
+def test_every_public_name_is_documented(root: Path) -> None:
+    import cmask_lab as cm
+
+    text = (root / "docs" / "api.md").read_text()
+    missing = [name for name in cm.__all__ if not name.startswith("_") and not re.search(rf"\b{name}\b", text)]
+    assert missing == []
 
 
 def test_an_unknown_name_is_an_attribute_error() -> None:

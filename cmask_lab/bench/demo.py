@@ -92,7 +92,7 @@ def _compiled(each: Subject) -> str:
     stats = compiled.stats
     patterns = f"{stats.patterns} pattern{'' if stats.patterns == 1 else 's'}"
     return (
-        f"  {each.title}: density {stats.density:.4f}, {stats.full_tiles:,} full and {stats.partial_tiles:,} partial "
+        f"  {each.title}: density {stats.density:.4g}, {stats.full_tiles:,} full and {stats.partial_tiles:,} partial "
         f"tiles of {compiled.tile[0]}×{compiled.tile[1]}, {patterns}, descriptor "
         f"{stats.descriptor_bytes / 1024:.1f} KiB, compiled in {spent:.1f} ms\n    {shortened(repr(each.mask), 150)}"
     )

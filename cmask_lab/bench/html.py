@@ -155,7 +155,7 @@ def _map(case: Case) -> str:
 def _facts(case: Case) -> str:
     stats = case.stats
     facts = {
-        "density": f"{stats['density']:.4f}",
+        "density": f"{stats['density']:.4g}",
         "tile": f"{case.tile[0]} × {case.tile[1]}",
         "full tiles": f"{stats['full_tiles']:,}",
         "partial tiles": f"{stats['partial_tiles']:,}",

@@ -11,7 +11,7 @@ import pytest
 NODE = shutil.which("node")
 pytestmark = pytest.mark.skipif(NODE is None, reason="needs Node.js")
 FRONTEND = Path(__file__).parents[2] / "widgets" / "frontend"
-LIMIT_BYTES = {"studio.js": 160_000, "studio.css": 40_000}
+LIMIT_BYTES = {"studio.js": 160_000, "studio.css": 40_000, "throughput.js": 40_000, "throughput.css": 40_000}
 
 
 def test_geometry_and_golden_vectors_under_node() -> None:

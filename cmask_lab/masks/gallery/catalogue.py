@@ -1,6 +1,6 @@
 """What an entry of the gallery is: a function that builds a mask, with everything a reader or a slider wants to know.
 
-A family's file writes functions and puts ``@entry(...)`` above each: that checks what callers pass, and registers the
+A family's file writes functions and puts ``@register(...)`` above each: that checks what callers pass, and adds the
 entry. The docstring of every function draws its mask; the drawing is a doctest, so it can't be wrong.
 """
 
@@ -254,7 +254,7 @@ REGISTRY: dict[str, Entry] = {}
 """All entries by name, in the order in which the families list them."""
 
 
-def entry(
+def register(
     *,
     title: str,
     formula: str,

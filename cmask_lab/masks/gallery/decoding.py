@@ -9,8 +9,8 @@ from cmask_lab.masks import regions
 from cmask_lab.masks.gallery.catalogue import (
     count,
     draw,  # noqa: F401  (the drawings in the docstrings call it)
-    entry,
     ints,
+    register,
 )
 from cmask_lab.masks.mask import Mask
 from cmask_lab.masks.tables import tree
@@ -22,7 +22,7 @@ OFFSET = (
 )
 
 
-@entry(
+@register(
     title="Decoding",
     formula="j ≤ C + i, and with a window j > C + i − W",
     source="FlashAttention, github.com/Dao-AILab/flash-attention",
@@ -43,7 +43,7 @@ def decode(cached: int = 1024, new: int = 1, window: int = 0) -> Mask:
     return _offset(cached, new, window)
 
 
-@entry(
+@register(
     title="Chunked prefill",
     formula="j ≤ C + i, and with a window j > C + i − W",
     source="Sarathi, arXiv:2308.16369",
@@ -65,7 +65,7 @@ def chunked_prefill(cached: int = 1024, chunk: int = 512, window: int = 0) -> Ma
     return _offset(cached, chunk, window)
 
 
-@entry(
+@register(
     title="Continuous batching",
     formula="same sequence and j ≤ C + i, positions inside the sequence",
     source="Sarathi, arXiv:2308.16369",
@@ -96,7 +96,7 @@ def continuous_batching(cached: Sequence[int] = (700, 0, 250), new: Sequence[int
     return result
 
 
-@entry(
+@register(
     title="Tree attention",
     formula="j < C and j ≤ i, or j = i or j an ancestor of i",
     source="SpecInfer, arXiv:2305.09781; EAGLE, arXiv:2401.15077",
@@ -128,7 +128,7 @@ def tree_attention(context: int = 256, parents: Sequence[int] = (-1, -1, 0, 0, 1
     return past.named("context") | branches
 
 
-@entry(
+@register(
     title="Medusa tree",
     formula="j < C and j ≤ i, or j = i or j an ancestor of i; level l has ∏ branching[:l] nodes",
     source="Medusa, arXiv:2401.10774",

@@ -9,7 +9,7 @@ from cmask_lab.masks.gallery.catalogue import (
     choice,
     count,
     draw,  # noqa: F401  (the drawings in the docstrings call it)
-    entry,
+    register,
 )
 from cmask_lab.masks.grids import grid
 from cmask_lab.masks.mask import Mask
@@ -22,7 +22,7 @@ RADIUS = count("tokens", "distance from which on nothing is seen", least=1, slid
 WINDOW = count("tokens", "side of a window", least=1, slider=32)
 
 
-@entry(
+@register(
     title="CLEAR",
     formula="i or j is text, or dy² + dx² < r²",
     source="CLEAR, arXiv:2412.16112",
@@ -54,7 +54,7 @@ def clear(text: int = 64, height: int = 32, width: int = 32, radius: int = 8) ->
     return regions.global_tokens([(0, text)]).named("text") | disk if text else disk
 
 
-@entry(
+@register(
     title="CLEAR with pooled keys",
     formula="CLEAR, and image queries see (H // f)·(W // f) pooled keys behind the image",
     source="CLEAR, arXiv:2412.16112",
@@ -90,7 +90,7 @@ def clear_pooled(text: int = 64, height: int = 32, width: int = 32, radius: int 
     return result
 
 
-@entry(
+@register(
     title="Swin windows",
     formula="⌊y/M⌋ and ⌊x/M⌋ of i and j are equal",
     source="Swin Transformer, arXiv:2103.14030",
@@ -118,7 +118,7 @@ def swin(height: int = 28, width: int = 28, window: int = 7) -> Mask:
     return _windows(height, width, window, 0)
 
 
-@entry(
+@register(
     title="Shifted Swin windows",
     formula="⌊(y − S)/M⌋ and ⌊(x − S)/M⌋ of i and j are equal",
     source="Swin Transformer, arXiv:2103.14030",
@@ -149,7 +149,7 @@ def swin_shifted(height: int = 28, width: int = 28, window: int = 7, shift: int 
     return _windows(height, width, window, shift)
 
 
-@entry(
+@register(
     title="Axial attention",
     formula="y(i) = y(j) or x(i) = x(j)",
     source="Axial attention, arXiv:1912.12180",

@@ -8,14 +8,14 @@ from cmask_lab.masks import regions
 from cmask_lab.masks.gallery.catalogue import (
     count,
     draw,  # noqa: F401  (the drawings in the docstrings call it)
-    entry,
     ints,
     pairs,
+    register,
 )
 from cmask_lab.masks.mask import Mask
 
 
-@entry(
+@register(
     title="Images in causal text",
     formula="j ≤ i or i and j in the same image",
     source="Gemma 3, arXiv:2503.19786",
@@ -38,7 +38,7 @@ def image_in_text(images: Sequence[tuple[int, int]] = ((64, 320), (512, 768))) -
     return result
 
 
-@entry(
+@register(
     title="Image and prompt, then causal",
     formula="j < M + P or j ≤ i",
     source="PaliGemma, arXiv:2407.07726",
@@ -60,7 +60,7 @@ def image_prefix(image: int = 256, prompt: int = 64) -> Mask:
     return regions.prefix(image + prompt).named("image and prompt") | regions.causal()
 
 
-@entry(
+@register(
     title="Flamingo cross-attention",
     formula="j in the last image whose place in the text is at most i",
     source="Flamingo, arXiv:2204.14198",

@@ -11,8 +11,8 @@ import numpy as np
 from cmask_lab.masks.gallery.catalogue import (
     count,
     draw,  # noqa: F401  (the drawings in the docstrings call it)
-    entry,
     ints,
+    register,
     switch,
 )
 from cmask_lab.masks.gallery.parts import check_axes, spread
@@ -40,7 +40,7 @@ SETTINGS = {
 }
 
 
-@entry(
+@register(
     title="Neighborhood attention, 1-D",
     formula="j in the K neighbours of i",
     source=NATTEN,
@@ -69,7 +69,7 @@ def natten_1d(length: int = 512, kernel: int = 63, dilation: int = 1, stride: in
     return _neighborhood(grid(1, length), [1, kernel], [1, dilation], [1, stride], [False, causal])
 
 
-@entry(
+@register(
     title="Neighborhood attention, 2-D",
     formula="j in the K_y × K_x neighbours of i",
     source=NATTEN,
@@ -103,7 +103,7 @@ def natten_2d(
     return _natten(2, shape, kernel, dilation, stride, causal)
 
 
-@entry(
+@register(
     title="Neighborhood attention, 3-D",
     formula="j in the K_t × K_y × K_x neighbours of i",
     source=NATTEN,

@@ -8,9 +8,9 @@ from cmask_lab.masks import regions
 from cmask_lab.masks.gallery.catalogue import (
     count,
     draw,  # noqa: F401  (the drawings in the docstrings call it)
-    entry,
     ints,
     lists,
+    register,
 )
 from cmask_lab.masks.mask import Mask
 from cmask_lab.masks.placement import repeat
@@ -19,7 +19,7 @@ from cmask_lab.masks.tables import documents
 FLASHMASK = "FlashMask, arXiv:2410.01359"
 
 
-@entry(
+@register(
     title="Packed documents",
     formula="doc(i) = doc(j)",
     source="Sequence packing without cross-contamination, arXiv:2107.02027",
@@ -39,7 +39,7 @@ def documents_full(lengths: Sequence[int] = (256, 512, 128, 128)) -> Mask:
     return documents(lengths)
 
 
-@entry(
+@register(
     title="Packed causal documents",
     formula="doc(i) = doc(j) and j ≤ i",
     source="Sequence packing without cross-contamination, arXiv:2107.02027",
@@ -59,7 +59,7 @@ def documents_causal(lengths: Sequence[int] = (256, 512, 128, 128)) -> Mask:
     return documents(lengths) & regions.causal()
 
 
-@entry(
+@register(
     title="Packed prefix-LM documents",
     formula="doc(i) = doc(j) and (j < start(doc) + P(doc) or j ≤ i)",
     source=FLASHMASK,
@@ -85,7 +85,7 @@ def documents_prefix(parts: Sequence[Sequence[int]] = ((64, 256), (128, 512), (3
     return repeat(sizes, [regions.prefix(length) | regions.causal() for length, _ in parts])
 
 
-@entry(
+@register(
     title="Causal documents, the last sees all",
     formula="j ≤ i and (doc(i) = doc(j) or doc(i) is the last)",
     source=FLASHMASK,
@@ -107,7 +107,7 @@ def causal_blockwise(lengths: Sequence[int] = (256, 256, 256, 256)) -> Mask:
     return regions.causal() & (documents(lengths) | last)
 
 
-@entry(
+@register(
     title="Shared prompt",
     formula="j ≤ i and (j < P or answer(i) = answer(j))",
     source="Prefix sharing for DPO, arXiv:2410.20305",
@@ -131,7 +131,7 @@ def shared_prompt(prompt: int = 512, answers: Sequence[int] = (128, 128, 128, 12
     return _shared(prompt, answers)
 
 
-@entry(
+@register(
     title="Packed shared prompts",
     formula="j ≤ i, same group, and (j in the prompt or answer(i) = answer(j))",
     source=FLASHMASK,

@@ -10,8 +10,8 @@ from cmask_lab.masks import regions
 from cmask_lab.masks.gallery.catalogue import (
     count,
     draw,  # noqa: F401  (the drawings in the docstrings call it)
-    entry,
     number,
+    register,
     switch,
 )
 from cmask_lab.masks.gallery.parts import pieces
@@ -19,7 +19,7 @@ from cmask_lab.masks.mask import Mask
 from cmask_lab.masks.tables import tiles
 
 
-@entry(title="Full", formula="all", source="Transformer, arXiv:1706.03762")
+@register(title="Full", formula="all", source="Transformer, arXiv:1706.03762")
 def full() -> Mask:
     """Every query sees every key: encoders, diffusion transformers, cross-attention.
 
@@ -31,7 +31,7 @@ def full() -> Mask:
     return regions.full()
 
 
-@entry(
+@register(
     title="Causal",
     formula="j ≤ i",
     source="Transformer, arXiv:1706.03762",
@@ -50,7 +50,7 @@ def causal() -> Mask:
     return regions.causal()
 
 
-@entry(
+@register(
     title="Sliding window",
     formula="i − W < j ≤ i",
     source="Mistral 7B, arXiv:2310.06825",
@@ -72,7 +72,7 @@ def sliding_window(window: int = 1024) -> Mask:
     return regions.window(window - 1, 0)
 
 
-@entry(
+@register(
     title="Bidirectional window",
     formula="i − L ≤ j ≤ i + R",
     source="ModernBERT, arXiv:2412.13663",
@@ -96,7 +96,7 @@ def bidirectional_window(left: int = 64, right: int = 64) -> Mask:
     return regions.window(left, right)
 
 
-@entry(
+@register(
     title="Sinks and window",
     formula="j ≤ i and (j < S or j > i − W)",
     source="StreamingLLM, arXiv:2309.17453",
@@ -121,7 +121,7 @@ def sink_window(sinks: int = 4, window: int = 1024) -> Mask:
     return regions.sink(sinks).named("sinks") | regions.window(window - 1, 0).named("window")
 
 
-@entry(
+@register(
     title="Prefix LM",
     formula="j < P or j ≤ i",
     source="T5, arXiv:1910.10683",
@@ -140,7 +140,7 @@ def prefix_lm(prefix: int = 256) -> Mask:
     return regions.prefix(prefix).named("prefix") | regions.causal()
 
 
-@entry(
+@register(
     title="Chunked causal",
     formula="j ≤ i and ⌊i/C⌋ = ⌊j/C⌋",
     source="Llama 4 (attention_chunk_size), github.com/huggingface/transformers",
@@ -162,7 +162,7 @@ def chunked_causal(length: int = 1024, chunk: int = 256) -> Mask:
     return regions.causal().repeat(pieces(length, chunk))
 
 
-@entry(
+@register(
     title="Random tiles at a density",
     formula="B[⌊i/T⌋, ⌊j/T⌋], B random with its diagonal set",
     source="Block-sparse attention, github.com/mit-han-lab/Block-Sparse-Attention",

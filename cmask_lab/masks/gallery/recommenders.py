@@ -8,8 +8,8 @@ from cmask_lab.masks import regions
 from cmask_lab.masks.gallery.catalogue import (
     count,
     draw,  # noqa: F401  (the drawings in the docstrings call it)
-    entry,
     ints,
+    register,
 )
 from cmask_lab.masks.mask import Mask
 from cmask_lab.masks.placement import repeat
@@ -27,7 +27,7 @@ SHARED = {
 }
 
 
-@entry(
+@register(
     title="HSTU",
     formula="contextual: j < H; history: lo(i) ≤ j ≤ i; targets: lo(i) ≤ j < H or j = i; with H = n − t",
     source=HSTU,
@@ -67,7 +67,7 @@ def hstu(
     return _user(length, contextual, targets, window, full_tail, target_group_size)
 
 
-@entry(
+@register(
     title="HSTU, packed users",
     formula="same user and HSTU of the user",
     source=HSTU,

@@ -12,8 +12,8 @@ from cmask_lab.masks import regions
 from cmask_lab.masks.gallery.catalogue import (
     count,
     draw,  # noqa: F401  (the drawings in the docstrings call it)
-    entry,
     pairs,
+    register,
 )
 from cmask_lab.masks.gallery.parts import pieces
 from cmask_lab.masks.mask import Mask
@@ -23,7 +23,7 @@ LENGTH = count("tokens", "length of the sequence", least=1, slider=16384)
 SEED = count("", "which of the random masks", slider=100)
 
 
-@entry(
+@register(
     title="Longformer",
     formula="|i − j| ≤ w or i ∈ G or j ∈ G",
     source="Longformer, arXiv:2004.05150",
@@ -49,7 +49,7 @@ def longformer(reach: int = 128, tokens: Sequence[tuple[int, int]] = ((0, 1),)) 
     return regions.window(reach, reach).named("window") | regions.global_tokens(tokens).named("global tokens")
 
 
-@entry(
+@register(
     title="BigBird",
     formula="tile(j) near tile(i), or drawn for tile(i), or tile(i) or tile(j) is global",
     source="BigBird, arXiv:2007.14062",
@@ -97,7 +97,7 @@ def bigbird(
     return result
 
 
-@entry(
+@register(
     title="Dilated window",
     formula="0 ≤ i − j < W·d and (i − j) mod d = 0",
     source="Longformer, arXiv:2004.05150",
@@ -122,7 +122,7 @@ def dilated_window(window: int = 64, dilation: int = 4) -> Mask:
     return regions.window((window - 1) * dilation) & regions.strided(dilation)
 
 
-@entry(
+@register(
     title="Sparse Transformer, strided",
     formula="j ≤ i and (i − j ≤ l or (i − j) mod l = 0)",
     source="Sparse Transformer, arXiv:1904.10509",
@@ -149,7 +149,7 @@ def sparse_strided(length: int = 1024, stride: int = 32) -> Mask:
     return (regions.window(stride) & box).named("window") | far.named("every l-th key")
 
 
-@entry(
+@register(
     title="Sparse Transformer, fixed",
     formula="j ≤ i and (⌊i/l⌋ = ⌊j/l⌋ or j mod l ≥ l − c)",
     source="Sparse Transformer, arXiv:1904.10509",
@@ -186,7 +186,7 @@ def sparse_fixed(length: int = 1024, stride: int = 128, summary: int = 8) -> Mas
     return regions.causal() & (own | columns.named("summaries"))
 
 
-@entry(
+@register(
     title="Random eviction",
     formula="j ≤ i < e(j)",
     source="H2O, arXiv:2306.14048; as a mask: FlashMask, arXiv:2410.01359",
@@ -217,7 +217,7 @@ def random_eviction(length: int = 512, recent: int = 64, seed: int = 0) -> Mask:
     return from_table(IntervalTable.from_row_bounds(key, evicted, length)).transposed()
 
 
-@entry(
+@register(
     title="QK-sparse",
     formula="j ≤ i, and i and j not in the same dropped span",
     source="FlashMask, arXiv:2410.01359; after arXiv:2306.01160",

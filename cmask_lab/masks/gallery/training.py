@@ -11,8 +11,8 @@ from cmask_lab.masks.gallery.catalogue import (
     choice,
     count,
     draw,  # noqa: F401  (the drawings in the docstrings call it)
-    entry,
     ints,
+    register,
 )
 from cmask_lab.masks.gallery.parts import pieces
 from cmask_lab.masks.mask import Mask
@@ -21,7 +21,7 @@ from cmask_lab.masks.tables import documents
 SPECFORGE = "github.com/sgl-project/SpecForge"
 
 
-@entry(
+@register(
     title="Eagle3 training",
     formula="j < n and j ≤ i, or j ≥ n and j mod n = i",
     source=f"EAGLE-3, arXiv:2503.01840; the mask: {SPECFORGE}",
@@ -52,7 +52,7 @@ def eagle3_training(length: int = 512, steps: int = 4, valid: int = 0) -> Mask:
     return _padded(result, length, length * steps)
 
 
-@entry(
+@register(
     title="DFlash training",
     formula="j < n and j < a(i), or j ≥ n and draft(i) = draft(j)",
     source=f"DFlash, arXiv:2602.06036; the mask: {SPECFORGE}",
@@ -83,7 +83,7 @@ def dflash_training(context: int = 512, anchors: Sequence[int] = (64, 128, 300, 
     return before.named("context") | own.named("drafts")
 
 
-@entry(
+@register(
     title="JetSpec training",
     formula="j < n, or draft(i) = draft(j) and j − n ≤ i",
     source="JetSpec, arXiv:2606.18394; the mask: github.com/meta-pytorch/attention-gym",
@@ -112,7 +112,7 @@ def jetspec_training(context: int = 256, drafts: int = 16, draft: int = 8) -> Ma
     return prefix.named("prefix") | own.named("drafts") if context else own.named("drafts")
 
 
-@entry(
+@register(
     title="Block diffusion",
     formula="noisy sees its own noisy block and the clean ones before it; clean sees clean blocks up to its own",
     source="BD3-LM, arXiv:2503.09573",
@@ -146,7 +146,7 @@ def block_diffusion(length: int = 512, block: int = 32, order: str = "noisy firs
     return own | earlier | up_to
 
 
-@entry(
+@register(
     title="Multi-token prediction",
     formula="main: j ≤ i; token s of group a: j ≤ a, or the own group up to s",
     source="Your LLM Knows the Future, arXiv:2507.11851",
@@ -179,7 +179,7 @@ def multi_token(length: int = 256, ahead: int = 4, every: int = 1) -> Mask:
     return main | before | own
 
 
-@entry(
+@register(
     title="Context-parallel shard",
     formula="j ≤ σ(i), σ the positions of the rank",
     source="Llama 3, arXiv:2407.21783 (zigzag); Striped Attention, arXiv:2311.09431",

@@ -13,8 +13,8 @@ from cmask_lab.masks.gallery.catalogue import (
     choice,
     count,
     draw,  # noqa: F401  (the drawings in the docstrings call it)
-    entry,
     ints,
+    register,
 )
 from cmask_lab.masks.gallery.parts import check_axes, pieces
 from cmask_lab.masks.grids import grid
@@ -45,7 +45,7 @@ def _sta_intervals(p: Mapping[str, Any]) -> int:
     return lines * rows + (p["text"] > 0)
 
 
-@entry(
+@register(
     title="Sliding tile attention, 2-D",
     formula="tile(j) in the window of tiles around tile(i), or i or j is text",
     source="Sliding Tile Attention, arXiv:2502.04507",
@@ -83,7 +83,7 @@ def sta_2d(
     return _sliding_tiles("sta_2d", 2, shape, tile, window, text, order)
 
 
-@entry(
+@register(
     title="Sliding tile attention, 3-D",
     formula="tile(j) in the window of tiles around tile(i), or i or j is text",
     source="Sliding Tile Attention, arXiv:2502.04507",
@@ -126,7 +126,7 @@ SVG_NOTE = (
 )
 
 
-@entry(
+@register(
     title="Sparse VideoGen, spatial head",
     formula="|frame(i) − frame(j)| ≤ R, or frame(j) = 0, or i or j is text",
     source="Sparse VideoGen, arXiv:2502.01776",
@@ -149,7 +149,7 @@ def svg_spatial(frames: int = 8, frame: int = 128, reach: int = 1, text: int = 3
     return _with_text(near.named("near frames") | _first_frame(video, frame), video, text)
 
 
-@entry(
+@register(
     title="Sparse VideoGen, temporal head",
     formula="|place(i) − place(j)| ≤ R in their frames, or frame(j) = 0, or i or j is text",
     source="Sparse VideoGen, arXiv:2502.01776",
@@ -176,7 +176,7 @@ def svg_temporal(frames: int = 8, frame: int = 128, reach: int = 4, text: int = 
     return _with_text(places.named("same place") | _first_frame(video, frame), video, text)
 
 
-@entry(
+@register(
     title="Block-causal video",
     formula="chunk(j) ≤ chunk(i)",
     source="MAGI-1, arXiv:2505.13211",

@@ -66,7 +66,7 @@ function shape(choices, plane, change, state) {
   const note = h("span", { class: "cms-field-note", role: "alert" }, state.note);
   const fields = NUMBERS.map(([key, label, about]) => {
     const all = key === "tokens";
-    const shown = all && choices.tokens === null ? "all" : `${choices[key]}`;
+    const shown = all && (choices.tokens === null || choices.tokens >= plane.q_len) ? "all" : `${choices[key]}`;
     const input = h("input", { class: "cms-input", inputmode: "numeric", "data-field": key, "data-shown": shown, value: shown,
       onkeydown: (event) => event.key === "Enter" && commit(), onchange: () => commit(),
       title: all ? `The Studio has ${whole(plane.q_len)} queries; "all", or only the first so many` : about });
