@@ -20,4 +20,7 @@ def shown(value: Any) -> str:
     >>> shown("a" * 100)[-3:]
     'aa…'
     """
-    return shortened(repr(value), 80)
+    try:
+        return shortened(repr(value), 80)
+    except (ValueError, RecursionError) as error:  # a number of thousands of digits, a list in itself
+        return f"a {type(value).__name__} that can't be shown ({error})"

@@ -68,7 +68,7 @@ def _gradients_on_device(grad_out, grad_lse, q, k, v, out, lse, sinks, compiled,
     lse, grad_lse = (None, None) if activation == "silu" else (lse, grad_lse)
     if sinks is not None and lse is not None:
         grad_lse = None if grad_lse is None else torch.where(lse == float("-inf"), 0.0, grad_lse)
-        lse = lse.clamp_min(LOWEST_SINK)
+        lse = torch.maximum(lse, cast(torch.Tensor, options.sinks).to(lse.dtype)[None, :, None])  # no row has less
     grad_out, q, k, v, out = in_order((grad_out, q, k, v, out), on_device)
     lse, grad_lse = (None if tensor is None else in_order((tensor,), on_device)[0] for tensor in (lse, grad_lse))
     backend_module = registry.load(choice.name)

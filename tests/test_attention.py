@@ -253,6 +253,16 @@ def test_a_mask_outlives_its_equals():
     assert attention(longer, longer, longer, renamed).shape == longer.shape
 
 
+@pytest.mark.parametrize("sink", [-6e29, -1e30, -2e30, float("-inf")])
+def test_a_very_low_sink_has_no_gradient_and_makes_no_nan(sink):
+    x = zeros(1, 1, 3, 2)
+    for backend in ("cpu", "reference"):
+        q, sinks = x.clone().requires_grad_(), torch.tensor([sink], requires_grad=True)
+        out = attention(q, x, x + 1, cm.rect(q=(1, 3)), sinks=sinks, backend=backend)
+        grads = torch.autograd.grad(out.sum(), (q, sinks))
+        assert not any(grad.any() for grad in grads), "NaN counts as any"
+
+
 @pytest.mark.parametrize("backend", ["cpu", "reference"])
 @pytest.mark.parametrize("value_dim", [16, 8])
 def test_a_sink_of_minus_infinity_is_no_sink(backend, value_dim):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from contextlib import suppress
 from pathlib import Path
 
@@ -33,6 +34,14 @@ def test_what_json_wrote_is_read_in_every_encoding(value: object, encoding: str)
 def test_any_bytes_are_a_value_or_one_error(content: bytes) -> None:
     with suppress(ValueError):
         json_text.parse(content)
+
+
+def test_a_field_that_stands_twice_is_found_in_one_pass() -> None:
+    fields = [f'"{n}": 0' for n in range(100_000)]
+    began = time.perf_counter()
+    with pytest.raises(ValueError, match="field '7' stands twice"):
+        json_text.parse(f"{{{', '.join([*fields, fields[7]])}}}")
+    assert time.perf_counter() - began < 5, "not in the square of the fields: that took minutes"
 
 
 def test_a_file_is_named_in_front(tmp_path: Path) -> None:

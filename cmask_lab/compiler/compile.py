@@ -252,6 +252,8 @@ def compile(
                 f"q_start={q_start}; use order='natural'"
             )
         token_order, order_name = choose_order(masks, q_len, order, checked_tile or (128, 128))
+    if not q_len:
+        token_order, order_name = None, "natural"
     if token_order is not None:
         for each in masks:
             each._window(q_len, keys, q_start)  # a permuted mask has the extent of its permutation: check this one

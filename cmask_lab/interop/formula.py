@@ -108,8 +108,10 @@ class Formula:
         batch, heads = index.shape
         number = self._table("mask_number", np.append(index.reshape(-1), -1))
         entry = f"b * {heads} + h" if min(batch, heads) > 1 else "b" if batch > 1 else "h"
-        self.lines.append(f"number = {number}[inside({entry}, {index.size})]")
-        parts = [chain("&", [compared(f"number == {n}"), self.expression(mask, place)]) for n, mask in enumerate(masks)]
+        chosen = self._local("number", f"{number}[inside({entry}, {index.size})]")
+        parts = [
+            chain("&", [compared(f"{chosen} == {n}"), self.expression(mask, place)]) for n, mask in enumerate(masks)
+        ]
         return [*self.lines, *statement("return", chain("|", parts), 0, self.margin)]
 
     def expression(self, mask: Mask, place: Place) -> Expression:

@@ -21,6 +21,7 @@ from cmask_lab.compiler.intervals import Int64s, IntervalTable, ragged_range
 from cmask_lab.interop.layout import int_table
 from cmask_lab.interop.plane import Plane, one_mask_only
 from cmask_lab.interop.torch_source import module
+from cmask_lab.masks.arguments import integer, integers
 from cmask_lab.masks.mask import Mask
 from cmask_lab.masks.tables import from_table
 
@@ -128,14 +129,17 @@ def from_magi(q_ranges: Any, k_ranges: Any, attn_type_map: Any, *, q_len: int, k
            [1, 1, 0],
            [1, 1, 1]])
     """
-    queries, keys = (np.asarray(side, np.int64).reshape(-1, 2) for side in (q_ranges, k_ranges))
-    types = np.zeros(len(queries), np.int64) if attn_type_map is None else np.asarray(attn_type_map, np.int64)
+    q_len, kv_len = integer(q_len, "from_magi: q_len"), integer(kv_len, "from_magi: kv_len")
+    queries, keys = (_ranges(side, name) for side, name in ((q_ranges, "q_ranges"), (k_ranges, "k_ranges")))
+    types = np.zeros(len(queries), np.int64)
+    if attn_type_map is not None:
+        types = integers(attn_type_map, "from_magi", "type", need="types are 0 to 3", may_be_empty=True)
     if not len(queries) == len(keys) == len(types):
         raise ValueError(
             f"from_magi: {len(queries)} q_ranges, {len(keys)} k_ranges and {len(types)} types; one of each"
         )
-    if len(types) and (types.min() < 0 or types.max() > 3):
-        raise ValueError(f"from_magi: type {types[(types < 0) | (types > 3)][0]} is unknown; types are 0 to 3")
+    if (types > 3).any():
+        raise ValueError(f"from_magi: type {types[types > 3][0]} is unknown; types are 0 to 3")
     for name, side, length in (("q_ranges", queries, q_len), ("k_ranges", keys, kv_len)):
         bad = np.flatnonzero((side[:, 0] < 0) | (side[:, 1] > length) | (side[:, 0] > side[:, 1]))
         if len(bad):
@@ -147,6 +151,16 @@ def from_magi(q_ranges: Any, k_ranges: Any, attn_type_map: Any, *, q_len: int, k
     stop = np.where(kind % 2 == 1, np.minimum(k1, k1 + row - q1 + 1), k1)
     # A causal slice with fewer keys than rows has rows that see nothing of it.
     return from_table(IntervalTable.from_intervals(row, start, np.maximum(stop, start), q_len, kv_len))
+
+
+def _ranges(side: Any, name: str) -> np.ndarray:
+    """int64 ``(n, 2)``."""
+    array = np.asarray(side)
+    if array.size == 0:
+        return np.empty((0, 2), np.int64)
+    if array.ndim != 2 or array.shape[1] != 2 or array.dtype.kind not in "iu":
+        raise ValueError(f"from_magi: {name} has shape {array.shape} and dtype {array.dtype}; give integers (n, 2)")
+    return array.astype(np.int64)
 
 
 SLICES = '''\

@@ -7,6 +7,7 @@ lists of numbers as variables of their own. ruff and black find nothing to chang
 from __future__ import annotations
 
 import json
+from keyword import iskeyword
 
 import numpy as np
 
@@ -52,8 +53,8 @@ def source(mask: Mask, *, name: str = "mask") -> str:
     prompt = cm.prefix(4).named("prompt")
     mask = prompt | cm.causal()
     """
-    if not name.isidentifier():
-        raise ValueError(f"export: name is {name!r}; it must be a Python identifier")
+    if not isinstance(name, str) or not name.isidentifier() or iskeyword(name):
+        raise ValueError(f"export: name is {name!r}; it must be a Python identifier and no keyword")
     writer = _Writer(name)
     body = statement(f"{name} =", writer.definition(mask))
     title = shortened(mask.formula, 80)

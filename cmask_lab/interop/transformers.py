@@ -13,6 +13,7 @@ A sliding window of W there is W keys, the query's own among them: ``cm.window(W
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -42,7 +43,12 @@ def source(mask: Mask, *, name: str = "cmask_lab") -> str:
     """A module that registers the mask as the attention implementation ``name`` when it is imported.
 
     It needs PyTorch and transformers alone. :func:`register` does the same with cmask_lab's own kernels.
+
+    Raises:
+        ValueError: a name with other characters than letters, digits and ``_ - . /``.
     """
+    if not isinstance(name, str) or not re.fullmatch(r"[\w./-]+", name):
+        raise ValueError(f"export: name is {name!r}; give letters, digits and _ - . / for an attention implementation")
     masks, index = distinct_masks(mask)
     function = MaskFunction.over(masks, index, Place("q", "k", OPEN, OPEN), margin=8)
     imports = [
@@ -127,8 +133,8 @@ def from_transformers(attention_mask: Any) -> Mask:
     """The mask of a 4-D ``attention_mask``: bool, or floats that are added to the scores.
 
     Args:
-        attention_mask: tensor or array ``(batch, heads or 1, q_len, kv_len)``. bool: True where a query sees a key.
-            Floats: 0 where it does, the most negative number of the type or -inf where it doesn't.
+        attention_mask: tensor or array ``(batch, heads or 1, q_len, kv_len)``. bool (or 0 and 1): True where a query
+            sees a key. Floats: 0 where it does, the most negative number of the type or -inf where it doesn't.
 
     Raises:
         ValueError: another shape, or floats that are neither: such a bias is no mask.
@@ -155,6 +161,8 @@ def from_transformers(attention_mask: Any) -> Mask:
                 f"a mask holds 0 and the most negative number only"
             )
         array = ~hidden
+    elif array.dtype.kind != "b" and not np.isin(array, (0, 1)).all():
+        raise ValueError(f"from_transformers: {array.dtype} with other values than 0 and 1; give bool or floats")
     return assembled([[from_dense(head) for head in entry] for entry in array.astype(np.bool_)])
 
 

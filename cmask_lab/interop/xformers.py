@@ -124,6 +124,15 @@ def _packed(low: Int64s, high: Int64s, kv_len: int) -> Iterator[Candidate]:
         yield Candidate(code, start, i + 1, (lengths,))
 
 
+IN_ONE_BOX = (
+    "LowerTriangularMask",
+    "LowerTriangularFromBottomRightMask",
+    "LowerTriangularFromBottomRightLocalAttentionMask",
+    "LocalAttentionFromBottomRightMask",
+)
+"""Classes of ``attn_bias`` for a single sequence."""
+
+
 def from_attention_bias(bias: Any, q_len: int, kv_len: int | None = None) -> Mask:
     """The mask of an xFormers bias (or of PyTorch's ``CausalBias``), as regions.
 
@@ -148,6 +157,11 @@ def from_attention_bias(bias: Any, q_len: int, kv_len: int | None = None) -> Mas
         )
     if kind == "CausalBias":  # torch.nn.attention.bias
         return _triangle(bias.seq_len_q, bias.seq_len_kv, bias.variant.name == "LOWER_RIGHT", None)
+    if not hasattr(bias, "q_seqinfo") and kind not in IN_ONE_BOX:
+        raise ValueError(
+            f"from_attention_bias: {kind} is no xFormers bias; give an object of attn_bias, or PyTorch's CausalBias; "
+            "arrays and tensors go to cm.from_transformers or cm.from_dense"
+        )
     if not hasattr(bias, "q_seqinfo"):
         return _in_box(bias, rows, keys)
     boxes = list(zip(bias.q_seqinfo.intervals(), bias.k_seqinfo.intervals(), strict=True))

@@ -111,7 +111,7 @@ class Mask(Numbered):
         """
         return self._extent
 
-    @property
+    @cached_property
     def formula(self) -> str:
         """The mask as one line of mathematics, long lists abbreviated.
 

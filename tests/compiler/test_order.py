@@ -65,6 +65,10 @@ def test_a_tree_that_grew_in_random_order_has_fewer_tiles_depth_first():
     assert auto.stats.visible_pairs == natural.stats.visible_pairs
 
 
+def test_no_tokens_have_an_order_too():
+    assert cm.compile(cm.causal(), 0, order=np.empty(0, int)).order == "natural"
+
+
 def test_a_permutation_may_be_given():
     order = np.arange(100)[::-1]
     compiled = cm.compile(cm.causal(), 100, tile=32, order=order)

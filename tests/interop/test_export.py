@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 
 import cmask_lab as cm
@@ -102,3 +103,35 @@ def test_formatters_and_linters_find_nothing_to_change(tmp_path):
             command = [*ruff, *check, "--isolated", *line_length, str(tmp_path / width)]
             done = subprocess.run(command, capture_output=True, text=True, check=False)
             assert done.returncode == 0, done.stdout[:4000] + done.stderr
+
+
+@pytest.mark.parametrize("name", ["number", "mask_number", "inside", "torch", "b", "h", "q", "k", "step", "where"])
+def test_a_layer_may_have_the_name_of_anything_in_the_source(name):
+    masks = [cm.full(), cm.window(1).named(name)]
+    scope: dict = {}
+    exec(export(cm.per_batch(masks), "dense", q_len=4), scope)
+    made = scope["make_mask"]()
+    for entry, mask in enumerate(masks):
+        assert np.array_equal(made[entry, 0].numpy(), mask.to_dense(4))
+
+
+def test_a_deep_mask_is_written_in_no_time():
+    mask = cm.causal()
+    for _ in range(90):
+        mask = ~mask
+    assert mask.formula == "¬" * 90 + "j ≤ i"
+    scope: dict = {}
+    exec(export(mask, "python"), scope)
+    assert scope["mask"] == mask
+
+
+@pytest.mark.parametrize("name", ["class", "a b", 3, ""])
+def test_names_that_no_variable_can_have(name):
+    with pytest.raises(ValueError, match="export: name is"):
+        export(cm.causal(), "python", name=name)
+
+
+@pytest.mark.parametrize("name", ['x"); print(1); ("', "", 3])
+def test_names_that_no_attention_implementation_can_have(name):
+    with pytest.raises(ValueError, match="export: name is"):
+        export(cm.causal(), "transformers", name=name)

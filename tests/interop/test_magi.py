@@ -79,3 +79,22 @@ def test_refusals():
         from_magi([[0, 1]], [[0, 9]], [0], q_len=1, kv_len=4)
     with pytest.raises(ValueError, match="1 q_ranges, 2 k_ranges and 1 types"):
         from_magi([[0, 1]], [[0, 1], [0, 1]], [0], q_len=1, kv_len=1)
+
+
+@pytest.mark.parametrize(
+    ("ranges", "types", "q_len", "message"),
+    [
+        ([[0.9, 3]], [1], 3, "q_ranges has shape .* dtype float64; give integers"),
+        ([0, 1, 2], None, 3, r"q_ranges has shape \(3,\)"),
+        ([[0, 3]], [1.9], 3, "type"),
+        ([[0, 3]], [4], 3, "type 4 is unknown"),
+        ([[0, 3]], [1], 3.5, "q_len is 3.5"),
+    ],
+)
+def test_what_are_no_slices(ranges, types, q_len, message):
+    with pytest.raises((TypeError, ValueError), match=message):
+        cm.from_magi(ranges, ranges, types, q_len=q_len, kv_len=3)
+
+
+def test_no_slices_show_nothing():
+    assert not cm.from_magi([], [], [], q_len=2, kv_len=2).to_dense(2).any()

@@ -154,6 +154,13 @@ def test_a_bias_is_no_mask():
         target.from_transformers(np.ones((2, 2), bool))
 
 
+def test_integers_are_zeros_and_ones():
+    cells = np.tri(3, dtype=np.int64)[None, None]
+    assert np.array_equal(target.from_transformers(cells).to_dense(3), np.tri(3, dtype=bool))
+    with pytest.raises(ValueError, match="int64 with other values than 0 and 1"):
+        target.from_transformers((cells - 1) * 10_000)
+
+
 def test_position_ids():
     ids = torch.tensor([[0, 1, 2, 0, 1, 0], [0, 1, 2, 3, 4, 5]])
     mask = target.from_huggingface_position_ids(ids)

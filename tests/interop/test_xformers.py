@@ -104,3 +104,9 @@ def test_what_does_not_fit_is_refused_with_the_row():
     bias = attn_bias.LowerTriangularMaskWithTensorBias(torch.zeros(1, 1, 4, 4))
     with pytest.raises(ValueError, match="LowerTriangularMaskWithTensorBias is not a mask of positions"):
         from_attention_bias(bias, 4)
+
+
+@pytest.mark.parametrize("bias", [np.full((4, 4), -np.inf), 3, "causal", object()])
+def test_what_is_no_bias_is_refused(bias):
+    with pytest.raises(ValueError, match="is no xFormers bias"):
+        from_attention_bias(bias, 4)

@@ -91,6 +91,11 @@ REFUSED: list[tuple[Any, str]] = [
     ({"cmask": 2, "mask": CAUSAL}, "spec: version 2 is unknown; this cmask_lab reads version 1"),
     ({"cmask": True, "mask": CAUSAL}, "spec: version True is unknown; this cmask_lab reads version 1"),
     ({"cmask": 1.0, "mask": CAUSAL}, "spec: version 1.0 is unknown; this cmask_lab reads version 1"),
+    (
+        {"cmask": 10**5000, "mask": CAUSAL},
+        "spec: version a int that can't be shown (Exceeds the limit (4300 digits) for integer string conversion; use "
+        "sys.set_int_max_str_digits() to increase the limit) is unknown; this cmask_lab reads version 1",
+    ),
     ({"cmask": 1}, "spec: 'mask' is missing; a spec is what mask.spec() returns"),
     ({"cmask": 1, "mask": CAUSAL, "run": "x"}, "spec: unknown field 'run'; a spec has the fields cmask, mask"),
     (spec("causal"), "spec: mask is 'causal'; it must be an object with a 'type'"),
