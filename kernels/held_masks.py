@@ -13,6 +13,7 @@ come after the caller has dropped the mask, and since the next batch may bring a
 
 from __future__ import annotations
 
+import copy
 import threading
 from collections import OrderedDict
 from weakref import WeakValueDictionary
@@ -35,11 +36,13 @@ ATTRIBUTE = "_held_by_attention"
 class HeldMask:
     """A mask with the results of compiling it.
 
-    All masks of one meaning share one, so it holds the first of them itself: any of the others may outlive that one.
+    All masks of one meaning share one, and any of them may outlive the others, so it has a copy of its own. Were it the
+    mask on which it hangs, the two would hold each other, and none would be let go before Python's collector looks for
+    such rings: it does so by the count of objects, however many bytes they have.
     """
 
     def __init__(self, source: Mask | CompiledMask):
-        self.source = source
+        self.source = copy.copy(source) if isinstance(source, Mask) else source
         self._compiled: OrderedDict[tuple[int, int], CompiledMask] = OrderedDict()
         self._lock = threading.Lock()
 
@@ -92,7 +95,10 @@ def held(number: int) -> HeldMask:
     """
     with _lock:
         source = _recent[number] if number in _recent else numbered(number)
-        if not isinstance(source, (Mask, CompiledMask)):
+        if isinstance(source, CompiledMask):
+            _used(number, source)
+            return HeldMask(source)
+        if not isinstance(source, Mask):
             raise RuntimeError(
                 f"attention: mask number {number} no longer exists; keep a reference to the mask for as long as the "
                 f"graph that uses it, and don't save the number"
@@ -103,8 +109,12 @@ def held(number: int) -> HeldMask:
             if found is None or found.source != source:
                 _held[hash(source)] = found = HeldMask(source)
             object.__setattr__(source, ATTRIBUTE, found)
-        _recent[number] = source
-        _recent.move_to_end(number)
-        if len(_recent) > RECENT_MASKS:
-            _recent.popitem(last=False)
+        _used(number, source)
         return found
+
+
+def _used(number: int, source: Mask | CompiledMask) -> None:
+    _recent[number] = source
+    _recent.move_to_end(number)
+    if len(_recent) > RECENT_MASKS:
+        _recent.popitem(last=False)

@@ -215,6 +215,26 @@ def test_masks_that_nobody_holds_are_let_go():
         held_masks.held(number)
 
 
+@pytest.mark.parametrize("compiled", [False, True], ids=["mask", "compiled mask"])
+def test_masks_are_let_go_without_pythons_collector(compiled):
+    """It counts objects, and a few masks may have gigabytes: what nobody holds must go at once."""
+    data = inputs(cm.compile(MASK, 60))
+    q = data.q.clone().requires_grad_()
+    alive = []
+    gc.disable()
+    try:
+        for left in range(3 * held_masks.RECENT_MASKS):
+            mask = cm.window(left, 5)
+            used = cm.compile(mask, 60) if compiled else mask
+            attention(q, data.k, data.v, used).sum().backward()
+            alive += [weakref.ref(mask), weakref.ref(used)]
+            del mask, used
+        masks = {id(ref()) for ref in alive if ref() is not None}
+    finally:
+        gc.enable()
+    assert len(masks) <= 2 * held_masks.RECENT_MASKS + 2
+
+
 def test_a_used_mask_travels_to_other_processes():
     data = inputs(cm.compile(MASK, 60))
     mask = cm.window(7)

@@ -64,6 +64,20 @@ class Stats:
     compile_ms: float
 
 
+@dataclass(frozen=True, eq=False)
+class _HostDescriptor:
+    """A descriptor as NumPy arrays, and its transpose once it was asked for."""
+
+    descriptor: Descriptor
+
+    @cached_property
+    def transposed(self) -> Descriptor:
+        return self.descriptor.transposed()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"descriptor": self.descriptor}
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class CompiledMask(Numbered):
     """A mask made ready for kernels: what :func:`compile` returns.
@@ -99,8 +113,8 @@ class CompiledMask(Numbered):
     order: str
     compile_ms: float
     device: str | None = None
-    _on_device: dict[str, CompiledMask] = field(default_factory=dict, repr=False)
-    _host: CompiledMask | None = field(default=None, repr=False)
+    _host: _HostDescriptor | None = None
+    _on_device: dict[str, CompiledMask] = field(default_factory=dict)
 
     def __repr__(self) -> str:
         """The mask, the lengths and what they cost, in a line: the arrays are for kernels."""
@@ -198,14 +212,20 @@ class CompiledMask(Numbered):
         return self._host.transposed.to(self.descriptor.buffer.device)
 
     def to(self, device: str | torch.device) -> CompiledMask:
-        """This compiled mask with its descriptor as torch tensors on ``device``; made once for each device."""
-        host = self._host or self
+        """This compiled mask with its descriptor as torch tensors on ``device``; made once for each device.
+
+        What is made knows the arrays on the host and not this object: with references both ways neither would be let
+        go before Python's collector looks for such rings.
+        """
         name = str(device)
-        if name not in host._on_device:
-            host._on_device[name] = replace(
-                host, descriptor=host.descriptor.to(device), device=name, _on_device={}, _host=host
+        if name == self.device:
+            return self
+        if name not in self._on_device:
+            host = self._host or _HostDescriptor(self.descriptor)
+            self._on_device[name] = replace(
+                self, descriptor=host.descriptor.to(device), device=name, _host=host, _on_device={}
             )
-        return host._on_device[name]
+        return self._on_device[name]
 
 
 def compile(

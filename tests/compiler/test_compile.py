@@ -3,6 +3,7 @@
 import copy
 import dataclasses
 import pickle
+import weakref
 
 import numpy as np
 import pytest
@@ -178,6 +179,18 @@ def test_a_million_tokens_of_documents_compile_in_proportion_to_the_intervals():
 
 def test_a_tile_side_may_be_any_integer():
     assert cm.compile(cm.causal(), 8, tile=np.int64(64)).tile == (64, 64)  # type: ignore[arg-type]
+
+
+def test_a_device_copy_outlives_what_it_was_made_of():
+    pytest.importorskip("torch")
+    compiled = cm.compile(cm.window(5), 40, tile=32)
+    wanted = compiled.transposed.buffer
+    copied, gone = compiled.to("cpu"), weakref.ref(compiled)
+    assert compiled.to("cpu") is copied is copied.to("cpu")
+    del compiled
+    assert gone() is None, "without a collection: they don't hold each other"
+    assert np.array_equal(copied.transposed.buffer.numpy(), wanted)
+    assert copied.to("meta").device == "meta"
 
 
 def test_copies_start_without_what_was_remembered():
