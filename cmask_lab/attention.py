@@ -11,6 +11,7 @@ import math
 import numbers
 
 import torch
+from torch._C import _functorch as functorch
 from torch.autograd import forward_ad
 
 from cmask_lab.compiler.compile import CompiledMask
@@ -181,19 +182,27 @@ def _checked(
             raise ValueError("attention: sinks are logits of a softmax; 'silu' takes none")
     if sinks is not None:
         _check_sinks(sinks, q)
-    if not torch.compiler.is_dynamo_compiling():
-        _check_no_forward_derivative(q, k, v, sinks)
+    _check_derivatives(q, k, v, sinks)
     return scale, cap, divisor
 
 
-def _check_no_forward_derivative(*tensors: torch.Tensor | None) -> None:
-    """An operator without a rule for them drops tangents silently: the derivative would be 0."""
-    if forward_ad._current_level < 0:
-        return
-    if any(tensor is not None and forward_ad.unpack_dual(tensor).tangent is not None for tensor in tensors):
+def _check_derivatives(*tensors: torch.Tensor | None) -> None:
+    """Refuse what there is no rule for: an operator without one drops tangents silently, the derivative would be 0."""
+    tracing = torch.compiler.is_dynamo_compiling()
+    if forward_ad._current_level >= 0 and (
+        tracing or any(t is not None and forward_ad.unpack_dual(t).tangent is not None for t in tensors)
+    ):
         raise NotImplementedError(
             "attention: q, k, v or sinks carry a tangent (jvp, forward mode), for which there is no rule; take "
             "derivatives backward: torch.autograd.grad or backward()"
+        )
+    if tracing or functorch.peek_interpreter_stack() is None:
+        return
+    nested = any(level.key() == functorch.TransformType.Grad for level in functorch.get_interpreter_stack() or ())
+    if nested and any(t is not None and functorch.is_functorch_wrapped_tensor(t) for t in tensors):
+        raise NotImplementedError(
+            "attention: torch.func.grad, vjp and what is made of them need a rule that PyTorch's registered operators "
+            "can't have; take derivatives with torch.autograd.grad or backward()"
         )
 
 

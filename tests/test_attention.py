@@ -21,6 +21,7 @@ from tests.kernels.oracle import Case, compare, dense, tensors
 pytestmark = pytest.mark.filterwarnings(r"ignore:.torch\.jit\.\w+. is deprecated:DeprecationWarning")
 
 MASK = cm.causal() - cm.rect(q=(20, 25))
+CAUSAL = cm.causal()
 
 
 def inputs(compiled, case=Case(heads=4, kv_heads=2, dtype=torch.float64)):  # noqa: B008 - frozen
@@ -398,10 +399,38 @@ def test_second_derivatives_are_right_or_an_error(options):
     assert torch.autograd.gradgradcheck(lambda q: attention(q, q, q, mask, backend="reference", **options), (q,))
 
 
+def dual(q):
+    with torch.autograd.forward_ad.dual_level():
+        x = torch.autograd.forward_ad.make_dual(q, q)
+        return torch.autograd.forward_ad.unpack_dual(attention(x, x, x, CAUSAL)).tangent
+
+
+@pytest.mark.parametrize("transform", [torch.func.grad, torch.func.jacrev, torch.func.hessian])
+def test_functional_derivatives_are_refused(transform):
+    mask = cm.causal()
+    with pytest.raises(NotImplementedError, match="take derivatives"):
+        transform(lambda q: attention(q, q, q, mask).sum())(zeros(1, 1, 4, 8))
+    with pytest.raises(NotImplementedError, match="take derivatives"):
+        torch.func.vmap(transform(lambda q: attention(q, q, q, mask).sum()))(zeros(2, 1, 1, 4, 8))
+    constant = zeros(1, 1, 4, 8)
+    assert transform(lambda x: (x * attention(constant, constant, constant, mask)).sum())(constant) is not None
+
+
+@pytest.mark.filterwarnings("ignore:There is a performance drop")
+def test_vmap_is_one_more_batch_axis():
+    q = torch.randn(3, 1, 2, 5, 8)
+    mask = cm.causal()
+    mapped = torch.func.vmap(lambda x: attention(x, x, x, mask))(q)
+    torch.testing.assert_close(mapped, torch.stack([attention(x, x, x, mask) for x in q]))
+
+
 def test_forward_derivatives_are_refused():
     tangents = (torch.ones_like(Q),)
     with pytest.raises(NotImplementedError, match=r"carry a tangent .* take derivatives backward"):
         torch.func.jvp(lambda q: attention(q, K, K, MASK), (Q,), tangents)
+    for call in (lambda q: torch.func.jvp(lambda x: attention(x, x, x, CAUSAL), (q,), (q,))[1], dual):
+        with pytest.raises(torch._dynamo.exc.Unsupported, match=r"(?s)Observed exception.*carry a tangent"):
+            torch.compile(call, fullgraph=True, backend="eager")(Q)
     elsewhere = torch.func.jvp(lambda x: attention(Q, K, K, MASK) + x, (Q,), tangents)[1]
     assert torch.equal(elsewhere, tangents[0])
 
