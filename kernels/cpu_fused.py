@@ -36,10 +36,21 @@ def forward(
     for row in rows:
         own = slice(row.first, row.last)
         own_k, own_v = (_for_lanes(joined(tensor, row), q) for tensor in (k, v))
-        out[:, :, own], lse[:, :, own] = _forward(
-            q[:, :, own], own_k, own_v, attn_mask=_mask(row, patterns, q), scale=scale
-        )
+        mask = _mask(row, patterns, q)
+        # The fused kernel adds the mask to the scores; what is no number would stay none where it is hidden.
+        attend = _forward if mask is None or bool(torch.isfinite(own_k.sum())) else _forward_of_hidden_nans
+        out[:, :, own], lse[:, :, own] = attend(q[:, :, own], own_k, own_v, attn_mask=mask, scale=scale)
     return out, lse
+
+
+def _forward_of_hidden_nans(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, attn_mask: torch.Tensor, scale: float
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The same for keys that hold infinities or NaN (memory that nobody has written yet, say)."""
+    scores = (q @ k.mT * scale).masked_fill_(attn_mask == float("-inf"), float("-inf"))
+    lse = scores.logsumexp(-1)
+    top = lse.masked_fill(lse == float("-inf"), 0.0)
+    return torch.exp(scores - top[..., None]) @ v, top
 
 
 def backward(

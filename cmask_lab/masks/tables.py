@@ -277,22 +277,28 @@ class Tree(Mask):
         return Support(0, len(self.parents), 0, len(self.parents))
 
     @cached_property
-    def _chain(self) -> tuple[Int64s, Int64s]:
-        """For each node where the run of consecutive ancestors ending at it starts, and the node above that run."""
+    def _chain(self) -> tuple[Int64s, Int64s, Int64s]:
+        """For each node the run ``[start, stop)`` of consecutive ancestors that it begins or ends, and the node above.
+
+        A path may go up by descending or by ascending numbers; in both cases it is one interval.
+        """
         nodes = np.arange(len(self.parents))
         head = np.maximum.accumulate(np.where(self.parents == nodes - 1, 0, nodes))
         # Node 0 heads its own run: its parent -1 happens to be the number before it.
-        return head, self.parents[head]
+        ascending = self.parents == nodes + 1
+        tail = np.minimum.accumulate(np.where(ascending, len(nodes), nodes)[::-1])[::-1]
+        start, stop = np.where(ascending, nodes, head), np.where(ascending, tail, nodes) + 1
+        return start, stop, self.parents[np.where(ascending, tail, head)]
 
     def _lower(self, window: Window, bounds: Bounds | None = None) -> IntervalTable:
-        head, above = self._chain
+        start_of, stop_of, above = self._chain
         row = np.arange(max(min(window.q_stop, len(self.parents)) - window.q_start, 0))
         node = row + window.q_start
         rows, starts, stops = [], [], []
         while len(node):
             rows.append(row)
-            starts.append(head[node])
-            stops.append(node + 1)
+            starts.append(start_of[node])
+            stops.append(stop_of[node])
             node = above[node]
             row, node = row[node >= 0], node[node >= 0]
         if not rows:

@@ -15,6 +15,21 @@ from tests.kernels.oracle import Case, check, run, tensors
 DTYPES = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
 
 
+@pytest.mark.parametrize("bad", [float("nan"), float("inf"), float("-inf")])
+@pytest.mark.parametrize("mask", [cm.causal() & cm.prefix(48), cm.documents([38, 30]) - cm.rect(q=(3, 5))], ids=repr)
+def test_a_key_that_a_query_does_not_see_may_hold_anything(mask, bad):
+    """Memory of a cache that nobody has written yet: a query that does not see it does not know."""
+    torch.manual_seed(0)
+    q, k, v = torch.randn(3, 1, 2, 68, 16).unbind()
+    wanted = cm.attention(q, k, v, mask, return_lse=True, backend="cpu")
+    k = k.clone()
+    k[:, :, 40] = bad
+    blind = ~torch.from_numpy(mask.to_dense(68))[:, 40]
+    for found, right in zip(cm.attention(q, k, v, mask, return_lse=True, backend="cpu"), wanted, strict=True):
+        torch.testing.assert_close(found[:, :, blind], right[:, :, blind])
+        assert torch.isfinite(found[:, :, blind]).any()
+
+
 @pytest.mark.parametrize("mask", families().values(), ids=families().keys())
 @pytest.mark.parametrize("tile", [(32, 32), (64, 128)], ids=str)
 def test_every_family(mask, tile):

@@ -69,6 +69,10 @@ KNOWN = {
         LENGTH * (LENGTH + 1) // 2,
     ),
     "a chain of nodes": (cm.tree(np.arange(LENGTH) - 1), LENGTH * (LENGTH + 1) // 2),
+    "a chain of nodes, the root behind": (
+        cm.tree([*range(1, LENGTH), -1]),
+        LENGTH * (LENGTH + 1) // 2,
+    ),
     "three thousand rectangles": (
         Or.of(*(cm.rect(q=(10 * n, 10 * n + 10), k=(n, n + 7)) for n in range(3000))),
         3000 * 70,

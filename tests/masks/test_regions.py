@@ -6,6 +6,8 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import cmask_lab.masks as cm
 from cmask_lab.masks import Mask
@@ -261,3 +263,21 @@ def test_rows_behind_the_documents_see_nothing() -> None:
 def test_tiles_from_bools_and_from_strings_are_equal() -> None:
     cells = np.array([[cell == "1" for cell in row] for row in MATRIX])
     assert cm.tiles(cells, 4) == cm.tiles(MATRIX, (4, 4)) == cm.tiles(cells.astype(int).tolist(), 4)
+
+
+@given(st.data())
+def test_a_tree_in_any_numbering(data: st.DataObject) -> None:
+    """Parents before or behind their children: the cells are those of the tree, found by walking up."""
+    size = data.draw(st.integers(1, 30))
+    place = data.draw(st.permutations(range(size)))
+    parents = [-1] * size
+    for node in range(1, size):
+        above = data.draw(st.sampled_from([-1, node - 1, node - 1, data.draw(st.integers(0, node - 1))]))
+        parents[place[node]] = place[above] if above >= 0 else -1
+    want = np.zeros((size, size), bool)
+    for node in range(size):
+        each = node
+        while each >= 0:
+            want[node, each] = True
+            each = parents[each]
+    assert np.array_equal(cm.tree(parents).to_dense(size), want)
