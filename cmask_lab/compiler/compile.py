@@ -18,7 +18,7 @@ import numpy as np
 from cmask_lab.compiler.cost import cheapest_tiles
 from cmask_lab.compiler.descriptor import Descriptor, encode
 from cmask_lab.compiler.intervals import Int32s, IntervalTable
-from cmask_lab.compiler.order import choose_order
+from cmask_lab.compiler.order import choose_order, permuted
 from cmask_lab.compiler.tiles import TileMap, tile_table
 from cmask_lab.masks.combinators import PerBatch, PerHead
 from cmask_lab.masks.mask import Mask, checked_mask
@@ -277,7 +277,7 @@ def compile(
     if token_order is not None:
         for each in masks:
             each._window(q_len, keys, q_start)  # a permuted mask has the extent of its permutation: check this one
-        masks = [each.take(q=token_order, k=token_order) for each in masks]
+        masks = [permuted(each, token_order) for each in masks]
     tables = tuple(each.intervals(q_len, keys, q_start) for each in masks)
     maps = tuple([tile_table(table, checked_tile) for table in tables] if checked_tile else cheapest_tiles(tables))
     descriptor = encode(tables, maps)

@@ -12,12 +12,12 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from cmask_lab.compiler.cost import row_cost
-from cmask_lab.compiler.intervals import Int32s, IntervalTable, ragged_range
+from cmask_lab.compiler.intervals import Int32s, ragged_range
 from cmask_lab.masks.combinators import And, Minus, Not, Or
 from cmask_lab.masks.grids import GridMask
 from cmask_lab.masks.mask import Mask
 from cmask_lab.masks.placement import At, Transposed
-from cmask_lab.masks.tables import DocumentIds, Tree
+from cmask_lab.masks.tables import DocumentIds, Tree, documents
 
 SAMPLED_TILES = 24
 """Query tiles that are counted to estimate the cost of an order."""
@@ -46,14 +46,36 @@ def choose_order(
     candidates = list(candidate_orders(masks[0], length, tile[0]))
     if not candidates:
         return None, "natural"
-    tables = [mask.intervals(length) for mask in masks]
+    scores = [_Score(mask, length, tile) for mask in masks]
     best, name = None, "natural"
-    lowest = GAIN_NEEDED * sum(_sampled_cost(table, np.arange(length), tile) for table in tables)
+    lowest = GAIN_NEEDED * sum(score.of(np.arange(length)) for score in scores)
     for candidate, permutation in candidates:
-        cost = sum(_sampled_cost(table, permutation, tile) for table in tables)
+        cost = sum(score.of(permutation) for score in scores)
         if cost < lowest:
             best, name, lowest = permutation, candidate, cost
     return best, name
+
+
+def permuted(mask: Mask, order: np.ndarray) -> Mask:
+    """The mask with queries and keys in another order: position ``p`` has what position ``order[p]`` had.
+
+    Documents that are given by the ids of their tokens are renumbered, instead of looked up: a row of theirs has an
+    interval for every few keys in the natural order and one in a good one, and nobody should have to make the first.
+
+    >>> import cmask_lab as cm
+    >>> permuted(cm.documents(ids=[0, 1, 0]), np.array([0, 2, 1]))
+    cm.documents(ids=[0, 0, 1])
+    """
+    if isinstance(mask, DocumentIds) and len(mask.ids) == len(order):
+        return documents(ids=mask.ids[order])
+    if isinstance(mask, And | Or | Minus | Not) and _has_ids(mask):
+        parts = [permuted(child, order) for child in mask.children]
+        return Not(parts[0]) if isinstance(mask, Not) else type(mask)(tuple(parts))
+    return mask.take(q=order, k=order)
+
+
+def _has_ids(mask: Mask) -> bool:
+    return any(isinstance(part, DocumentIds) for part in mask.walk())
 
 
 def candidate_orders(mask: Mask, length: int, patch_tokens: int) -> Iterator[tuple[str, Int32s]]:
@@ -81,22 +103,37 @@ def candidate_orders(mask: Mask, length: int, patch_tokens: int) -> Iterator[tup
             yield "a tree, depth first", order
 
 
-def _sampled_cost(table: IntervalTable, order: np.ndarray, tile: tuple[int, int]) -> float:
-    """Cost of some query tiles of the permuted mask, counted cell by cell from the rows of the natural one."""
-    q_tile, kv_tile = tile
-    tiles, kv_tiles = -(-len(order) // q_tile), -(-len(order) // kv_tile)
-    # A visible key of any sampled row counts for the kv tile in which the order puts it.
-    tile_of_key = np.empty(len(order), np.int64)
-    tile_of_key[order] = np.arange(len(order)) // kv_tile
-    width = np.bincount(tile_of_key, minlength=kv_tiles)
-    cost = 0.0
-    for number in np.unique(np.linspace(0, max(tiles - 1, 0), min(tiles, SAMPLED_TILES)).astype(int)):
-        rows = table.take_rows(order[number * q_tile : (number + 1) * q_tile])
-        start = rows.start.astype(np.int64)
-        pairs = np.bincount(tile_of_key[ragged_range(start, rows.stop - start)], minlength=kv_tiles)
-        full = np.count_nonzero((pairs == rows.q_len * width) & (pairs > 0))
-        cost += float(row_cost(np.array(full), np.array(np.count_nonzero(pairs) - full)))
-    return cost
+class _Score:
+    """What orders of a mask's tokens cost: some query tiles of the permuted mask, counted cell by cell."""
+
+    def __init__(self, mask: Mask, length: int, tile: tuple[int, int]):
+        self.mask, self.length, self.tile = mask, length, tile
+        self.table = None if _has_ids(mask) else mask.intervals(length)
+
+    def of(self, order: np.ndarray) -> float:
+        """The cost, in full tiles."""
+        q_tile, kv_tile = self.tile
+        tiles, kv_tiles = -(-self.length // q_tile), -(-self.length // kv_tile)
+        tile_of_key = np.arange(self.length) // kv_tile
+        width = np.bincount(tile_of_key, minlength=kv_tiles)
+        moved = None
+        if self.table is None:
+            moved = permuted(self.mask, order)
+        else:  # rows are looked up in the natural table, so their keys are natural ones
+            tile_of_key[order] = tile_of_key.copy()
+        cost = 0.0
+        for number in np.unique(np.linspace(0, max(tiles - 1, 0), min(tiles, SAMPLED_TILES)).astype(int)):
+            first, stop = number * q_tile, min((number + 1) * q_tile, self.length)
+            if moved is not None:
+                rows = moved.intervals(int(stop - first), self.length, int(first))
+            else:
+                assert self.table is not None
+                rows = self.table.take_rows(order[first:stop])
+            start = rows.start.astype(np.int64)
+            pairs = np.bincount(tile_of_key[ragged_range(start, rows.stop - start)], minlength=kv_tiles)
+            full = np.count_nonzero((pairs == rows.q_len * width) & (pairs > 0))
+            cost += float(row_cost(np.array(full), np.array(np.count_nonzero(pairs) - full)))
+        return cost
 
 
 def _placed(mask: Mask, first: int = 0) -> Iterator[tuple[int, Mask]]:

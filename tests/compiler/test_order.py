@@ -1,5 +1,7 @@
 """Token orders: the same mask seen through permuted tokens, chosen where that makes fewer tiles."""
 
+import tracemalloc
+
 import numpy as np
 import pytest
 
@@ -63,6 +65,30 @@ def test_a_tree_that_grew_in_random_order_has_fewer_tiles_depth_first():
     assert auto.order == "a tree, depth first"
     assert auto.stats.visited_pairs < natural.stats.visited_pairs / 4
     assert auto.stats.visible_pairs == natural.stats.visible_pairs
+
+
+@pytest.mark.parametrize(
+    "composed", [lambda m: m, lambda m: m & cm.causal(), lambda m: ~(~m | cm.prefix(4))], ids="abc"
+)
+def test_documents_by_id_never_make_the_natural_table(composed):
+    """Its intervals grow with the square of the length; those of the order that is chosen do not."""
+    rng = np.random.default_rng(0)
+    small = composed(cm.documents(ids=rng.integers(0, 4, 256)))
+    compiled = cm.compile(small, 256, tile=32, order="auto")
+    assert compiled.order == "documents by id"
+    order = compiled.token_order
+    assert np.array_equal(decoded(compiled.descriptor), small.to_dense(256)[np.ix_(order, order)])
+
+
+def test_many_interleaved_tokens_are_ordered_in_proportion_to_their_number():
+    mask = cm.documents(ids=np.random.default_rng(0).integers(0, 64, 1 << 17))
+    tracemalloc.start()
+    compiled = cm.compile(mask, 1 << 17, tile=128, order="auto")
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert compiled.order == "documents by id"
+    assert compiled.stats.intervals == 1 << 17
+    assert peak < 300e6
 
 
 def test_no_tokens_have_an_order_too():

@@ -8,7 +8,7 @@ import numpy as np
 
 from cmask_lab.compiler.cost import PROCESSORS, row_cost
 from cmask_lab.compiler.findings import Finding
-from cmask_lab.compiler.order import choose_order
+from cmask_lab.compiler.order import choose_order, permuted
 from cmask_lab.compiler.rules.problem import Problem
 from cmask_lab.compiler.tiles import tile_table
 
@@ -46,8 +46,8 @@ def order(problem: Problem) -> Iterator[Finding]:
     permutation, name = choose_order([problem.mask], table.q_len, "auto", tile)
     if permutation is None:
         return
-    permuted = tile_table(problem.mask.take(q=permutation, k=permutation).intervals(table.q_len), tile)
-    now, then = (each.full_tiles + each.partial_tiles for each in (tiles, permuted))
+    better = tile_table(permuted(problem.mask, permutation).intervals(table.q_len), tile)
+    now, then = (each.full_tiles + each.partial_tiles for each in (tiles, better))
     yield Finding(
         "order",
         "note",
