@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
+import math
 import os
 import sys
 from collections.abc import Iterable, Sequence
@@ -101,7 +102,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     bench.add_argument("--baselines", type=_names, metavar="A,B", help="default: all that make sense on the device")
     bench.add_argument("--device", help="cuda or cpu (default: the best there is)")
-    bench.add_argument("--seconds", type=float, help="time for all of it (default: 120, for a suite 450)")
+    bench.add_argument("--seconds", type=_duration, help="time for all of it (default: 120, for a suite 450)")
     bench.add_argument("--json", type=Path, metavar="PATH", help="write the report; also while it is being made")
     bench.add_argument("--figure", type=Path, metavar="PATH", help="write a picture: .svg, or .html with Plotly in it")
     bench.add_argument("--html", type=Path, metavar="PATH", help="write the report as a page")
@@ -221,7 +222,7 @@ def _reports(options: argparse.Namespace) -> Iterable[Report]:
         return stream_suite(
             options.suite,
             options.seq_len or (USUAL_LENGTH,),
-            seconds=options.seconds or 450.0,
+            seconds=450.0 if options.seconds is None else options.seconds,
             head_dim=options.head_dim,
             only=options.only,
             **shared,
@@ -233,7 +234,9 @@ def _reports(options: argparse.Namespace) -> Iterable[Report]:
     from cmask_lab.bench.run import stream
 
     subject = find_mask(options.mask, options.seq_len[0] if options.seq_len else None).subject
-    return stream(subject, head_dim=options.head_dim or 128, seconds=options.seconds or 120.0, **shared)
+    head_dim = 128 if options.head_dim is None else options.head_dim
+    seconds = 120.0 if options.seconds is None else options.seconds
+    return stream(subject, head_dim=head_dim, seconds=seconds, **shared)
 
 
 def _export(options: argparse.Namespace) -> int:
@@ -386,6 +389,16 @@ def _tokens(options: argparse.Namespace) -> int | None:
 
 def _names(text: str) -> tuple[str, ...]:
     return tuple(part.strip() for part in text.split(",") if part.strip())
+
+
+def _duration(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = math.nan
+    if not 0 < seconds < math.inf:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds above 0")
+    return seconds
 
 
 def _integers(text: str) -> tuple[int, ...]:

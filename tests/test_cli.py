@@ -184,12 +184,24 @@ def test_export_names_a_folder_that_is_missing(tmp_path: Path, capsys: pytest.Ca
         (["bench", "causal", "--seq-len", "512,1024"], "several lengths go with --suite"),
         (["bench", "--suite", "paper", "--only", "nobody"], "no mask 'nobody'"),
         (["bench", "causal", "--seq-len", "512", "--ours", "cmask-cuda", *QUICK], "no backend 'cuda'"),
+        (["bench", "causal", "--seq-len", "512", "--ours", "nosuch", *QUICK], "ours: 'nosuch' is unknown"),
+        (["bench", "causal", "--seq-len", "512", *QUICK, "--head-dim", "0"], "head_dim: 0; give at least 1"),
+        (["bench", "--suite", "four", "--seq-len", "512", *QUICK, "--head-dim", "0"], "head_dim: 0; give at least 1"),
+        (["demo", "--seq-len", "0"], "0 is too short for the suite's"),
+        (["demo", "--device", "cuda:99"], "device: 'cuda:99' is not here"),
         (["export", "causal", "cobol"], "cobol"),
     ],
 )
 def test_wrong_input_is_named(arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(arguments) == 2
     assert words in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("seconds", ["0", "-1", "nan", "inf", "soon"])
+def test_no_time_is_no_benchmark(seconds: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        cli.main(["bench", "causal", "--seconds", seconds])
+    assert f"'{seconds}' is no number of seconds above 0" in capsys.readouterr().err
 
 
 def test_bench_measures_writes_and_compares(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -61,7 +61,7 @@ def run(
     """
     chosen = usable_device(device)
     size = SIZES[chosen.type]
-    size = replace(size, seq_len=seq_len or size.seq_len)
+    size = replace(size, seq_len=size.seq_len if seq_len is None else seq_len)
     about = describe(chosen)
     shape = f"{size.seq_len:,} tokens, {size.heads} heads, D={size.head_dim}, {size.dtype}"
     say(f"Device: {about['name']} ({chosen.type}). Masks of {shape}.")

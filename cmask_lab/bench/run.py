@@ -134,7 +134,8 @@ def _names(ours: Sequence[str], baselines: Sequence[str]) -> list[str]:
     if isinstance(ours, str) or isinstance(baselines, str):
         raise TypeError("ours and baselines are lists of names, such as ['flex-triton']")
     if wrong := [name for name in ours if not roster.is_ours(name)]:
-        raise ValueError(f"ours: {wrong[0]!r} is a baseline; ours are 'cmask' and its variants")
+        what = "a baseline" if wrong[0] in roster.NAMES else "unknown"
+        raise ValueError(f"ours: {wrong[0]!r} is {what}; ours are 'cmask' and its variants, such as 'cmask-portable'")
     if not ours:
         raise ValueError("ours: empty; give 'cmask' or one of its variants")
     return list(dict.fromkeys((*ours, *baselines)))

@@ -70,7 +70,7 @@ def stream_suite(
             device=chosen,
             seconds=share,
             rules=rules,
-            head_dim=head_dim or subject.head_dim,
+            head_dim=subject.head_dim if head_dim is None else head_dim,
             **shape,
         ):
             report = replace(
