@@ -135,7 +135,9 @@ class Cpu:
         # Before anything is seen the log-sum-exp of a row is its sink alone.
         only_sinks = lse.clone() if options.sinks is not None else None
         fused = _fused_kernel_knows(q, v, options)
-        q, k, v = (tensor.to(dtype) for tensor in (q, k, v))
+        q = q.to(dtype)
+        if not fused:  # which converts only what a tile row sees: of a long cache a window
+            k, v = k.to(dtype), v.to(dtype)
         scaled = q if fused else q * options.scale
         for part in self._parts(q, k, compiled):
             part_q, part_k, part_v = part.of_queries(scaled), part.of_keys(k), part.of_keys(v)

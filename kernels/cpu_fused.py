@@ -26,7 +26,7 @@ def forward(
 
     Args:
         q: ``(units, lanes, Sq, D)``: the query heads of each kv head.
-        k, v: ``(units, Skv, D)``.
+        k, v: ``(units, Skv, D)``, of any float dtype.
         rows: the tile rows that see anything.
         patterns: see :func:`cmask_lab.kernels.cpu_rows.pattern_words`.
         scale: factor on the products.
@@ -35,7 +35,7 @@ def forward(
     out, lse = q.new_zeros(q.shape), q.new_full(q.shape[:3], float("-inf"))
     for row in rows:
         own = slice(row.first, row.last)
-        own_k, own_v = (_for_lanes(joined(tensor, row), q) for tensor in (k, v))
+        own_k, own_v = (_for_lanes(joined(tensor, row).to(q.dtype), q) for tensor in (k, v))
         mask = _mask(row, patterns, q)
         # The fused kernel adds the mask to the scores; what is no number would stay none where it is hidden.
         attend = _forward if mask is None or bool(torch.isfinite(own_k.sum())) else _forward_of_hidden_nans
