@@ -57,7 +57,8 @@ def attention(
             give ``cm.compile(mask, Sq, Skv, q_start=…)``. A mask that differs by batch entry or head must have ``B`` or
             ``H`` entries, or one. A token order of the compiled mask is applied here: q, k, v and out stay in natural
             order. Under ``torch.compile`` make the mask outside the compiled function and give it as an argument: the
-            graph then serves other masks too, once it was traced a second time.
+            graph then serves other masks too, once it was traced a second time. A mask of another class (a window in
+            place of a union) is traced once more; compiled masks are all of one class.
         scale: factor on the products; ``1 / sqrt(D)`` if not given.
         activation: "softmax" or "silu".
         return_lse: also return the log-sum-exp: natural logarithm, float32 (float64 for float64 inputs) ``(B, H, Sq)``,

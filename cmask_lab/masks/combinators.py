@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -59,10 +60,12 @@ class _Nary(Mask):
     def _formula(self) -> str:
         return f" {self.sign} ".join(bracketed(mask) for mask in self.args)
 
-    @property
-    def _identity(self) -> Any:
-        # & and | don't care for order or repetition; neither does equality.
-        return frozenset(self.args)
+    @cached_property
+    def _identity(self) -> frozenset[Mask]:
+        # & and | don't care for order or repetition, nor for the brackets around a named operand of the same kind;
+        # neither does equality.
+        nested = [mask._identity if type(mask) is type(self) else (mask,) for mask in self.args]
+        return frozenset(each for masks in nested for each in masks)
 
     def _code(self) -> str:
         return f" {self.symbol} ".join(mask._inner_code() for mask in self.args)

@@ -148,3 +148,11 @@ def test_tensors_are_taken_like_arrays() -> None:
 )
 def test_extent(mask: Mask, extent: tuple[int | None, int | None]) -> None:
     assert mask.extent == extent
+
+
+def test_a_name_around_operands_of_the_same_kind_has_no_meaning() -> None:
+    a, b, c = cm.causal(), cm.prefix(3), cm.window(2)
+    for join in (lambda x, y: x & y, lambda x, y: x | y):
+        assert join(join(a, b).named("x"), c) == join(join(a, b), c) == join(a, join(b, c).named("y"))
+        assert hash(join(join(a, b).named("x"), c)) == hash(join(join(a, b), c))
+    assert (a & b).named("x") | c != a & b & c
