@@ -9,15 +9,18 @@ from __future__ import annotations
 
 import math
 import numbers
+from typing import Any
 
 import torch
-from torch._C import _functorch as functorch
 from torch.autograd import forward_ad
 
 from cmask_lab.compiler.compile import CompiledMask
 from cmask_lab.kernels import held_masks, operator
 from cmask_lab.kernels.registry import ACTIVATIONS, Choice, Options, names
 from cmask_lab.masks.mask import Mask, how_to_make_a_mask
+
+functorch: Any = torch._C._functorch  # type: ignore[attr-defined]
+"""Which transforms of ``torch.func`` are under way; PyTorch has no public way to ask."""
 
 FLOAT32 = torch.finfo(torch.float32)
 """Kernels compute in float32: a factor beyond its range would be infinite or 0 there."""

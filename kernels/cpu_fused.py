@@ -38,16 +38,19 @@ def forward(
         own_k, own_v = (_for_lanes(joined(tensor, row).to(q.dtype), q) for tensor in (k, v))
         mask = _mask(row, patterns, q)
         # The fused kernel adds the mask to the scores; what is no number would stay none where it is hidden.
-        attend = _forward if mask is None or bool(torch.isfinite(own_k.sum())) else _forward_of_hidden_nans
-        out[:, :, own], lse[:, :, own] = attend(q[:, :, own], own_k, own_v, attn_mask=mask, scale=scale)
+        if mask is not None and not bool(torch.isfinite(own_k.sum())):
+            found = _forward_of_hidden_nans(q[:, :, own], own_k, own_v, mask, scale)
+        else:
+            found = _forward(q[:, :, own], own_k, own_v, attn_mask=mask, scale=scale)
+        out[:, :, own], lse[:, :, own] = found
     return out, lse
 
 
 def _forward_of_hidden_nans(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, attn_mask: torch.Tensor, scale: float
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: torch.Tensor, scale: float
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """The same for keys that hold infinities or NaN (memory that nobody has written yet, say)."""
-    scores = (q @ k.mT * scale).masked_fill_(attn_mask == float("-inf"), float("-inf"))
+    scores = (q @ k.mT * scale).masked_fill_(mask == float("-inf"), float("-inf"))
     lse = scores.logsumexp(-1)
     top = lse.masked_fill(lse == float("-inf"), 0.0)
     return torch.exp(scores - top[..., None]) @ v, top

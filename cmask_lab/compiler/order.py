@@ -68,9 +68,13 @@ def permuted(mask: Mask, order: np.ndarray) -> Mask:
     """
     if isinstance(mask, DocumentIds) and len(mask.ids) == len(order):
         return documents(ids=mask.ids[order])
-    if isinstance(mask, And | Or | Minus | Not) and _has_ids(mask):
-        parts = [permuted(child, order) for child in mask.children]
-        return Not(parts[0]) if isinstance(mask, Not) else type(mask)(tuple(parts))
+    if isinstance(mask, And | Or) and _has_ids(mask):
+        return type(mask)(tuple(permuted(arg, order) for arg in mask.args))
+    if isinstance(mask, Minus) and _has_ids(mask):
+        kept, gone = mask.args
+        return permuted(kept, order) - permuted(gone, order)
+    if isinstance(mask, Not) and _has_ids(mask):
+        return ~permuted(mask.arg, order)
     return mask.take(q=order, k=order)
 
 
