@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from cmask_lab.kernels import cpu
+from cmask_lab.kernels import cpu_parts
 from cmask_lab.kernels.cpu import BACKEND
 from cmask_lab.kernels.cpu_rows import tile_rows
 from hypothesis import given, settings
@@ -81,7 +81,7 @@ def test_masks_by_batch_and_head(kv_heads):
 
 @pytest.mark.parametrize("scores", [1, 100, 2000])
 def test_pieces_of_any_size_give_the_same(scores, monkeypatch):
-    monkeypatch.setattr(cpu, "SCORES_AT_ONCE", scores)
+    monkeypatch.setattr(cpu_parts, "SCORES_AT_ONCE", scores)
     case = Case(heads=4, kv_heads=2, batch=2, sinks=True)
     check(BACKEND, cm.compile(cm.window(9, 2), 45, tile=(32, 32)), case)
 
